@@ -2,22 +2,20 @@
 
 A request that the service refuses raises a ClientError with its problems; a service that does not
 answer raises a NoServerError. `transport` sends the requests, `bounds` limits what is read of the
-answers; `placement_calls` are those about analyses and placements.
+answers; `placement_calls` are those about analyses and placements, `metrics_calls` move metrics,
+and `administration_calls` are those about artifacts, tokens, the audit log and backups.
 """
 
 from __future__ import annotations
 
-import os
-import re
 from base64 import b64encode
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import BinaryIO
+from collections.abc import Sequence
 
+from speck.client.administration_calls import AdministrationCalls
+from speck.client.metrics_calls import MetricsCalls
 from speck.client.placement_calls import PlacementCalls
 from speck.client.transport import (
     ANSWER_S,
-    CHUNK,
     DEFAULT_SERVER,
     ClientError,
     Content,
@@ -40,11 +38,8 @@ __all__ = [
 CALIBRATION_S = 330.0
 """How long a calibration may take at a very slow site; about 20 s are usual."""
 
-_LONG_S = 1800.0
-"""How long the export or import of a metrics file may take."""
 
-
-class Client(PlacementCalls):
+class Client(PlacementCalls, MetricsCalls, AdministrationCalls):
     """Calls to one service. Close it, or use it in a `with` block."""
 
     # -- sites ----------------------------------------------------------------------------
@@ -307,133 +302,3 @@ class Client(PlacementCalls):
         """Events with a number above `after`, oldest first; the filters are site, job_name,
         composition, change and kind."""
         return self._list("/events", "events", "id", after=after, **filters)
-
-    # -- the metrics dataset --------------------------------------------------------------
-
-    def export_metrics(
-        self, table: str, form: str, **filters: str | None
-    ) -> tuple[int, int, Content]:
-        """A table of the metrics as a file: the number of its rows, the number of damaged files in
-        the dataset, and its content; the filters are since, until and composition."""
-        answer = self._call(
-            "GET",
-            "/metrics/export",
-            query={"table": table, "format": form, **filters},
-            answer_s=_LONG_S,
-            stream=True,
-            headers={"Accept": "*/*"},
-        )
-        numbers = [answer.headers.get(name, "") for name in ("X-Rows", "X-Damaged")]
-        if not all(re.fullmatch(r"[0-9]{1,18}", number) for number in numbers):
-            raise self._foreign_error(answer)
-        rows, damaged = map(int, numbers)
-        return rows, damaged, self._content(answer, "export")
-
-    def import_metrics(
-        self,
-        file: Path,
-        form: str,
-        table: str | None = None,
-        on_sent: Callable[[int], object] | None = None,
-    ) -> JsonObject:
-        """Import a file: `{table, rows, new, since, until, warnings}`. `on_sent` is called
-        with the size of each chunk."""
-        with file.open("rb") as stream:
-            length = os.fstat(stream.fileno()).st_size
-            return self._json(
-                "POST",
-                "/metrics/import",
-                query={"format": form, "table": table, "name": file.name},
-                data=_Upload(stream, length, on_sent),
-                headers={"Content-Type": "application/octet-stream"},
-                answer_s=_LONG_S,
-            )
-
-    # -- artifacts, tokens, backup --------------------------------------------------------
-
-    def artifacts(self) -> list[JsonObject]:
-        """`{sha256, bytes, at, by, uses}` of each artifact."""
-        return self._list("/artifacts", "artifacts", "sha256")
-
-    def push(self, sha256: str, jar: Path, on_sent: Callable[[int], object] | None = None) -> bool:
-        """Upload a jar; true when it is new. `on_sent` is called with the size of each chunk."""
-        with jar.open("rb") as stream:
-            length = os.fstat(stream.fileno()).st_size
-            answer = self._call(
-                "PUT",
-                f"/artifacts/{path_part(sha256)}",
-                data=_Upload(stream, length, on_sent),
-                headers={"Content-Type": "application/java-archive"},
-            )
-        return answer.status_code == 201
-
-    def delete_artifact(self, sha256: str) -> None:
-        """Delete an artifact that nothing uses."""
-        self._call("DELETE", f"/artifacts/{path_part(sha256)}")
-
-    def collect_artifacts(self, *, dry_run: bool = False) -> JsonObject:
-        """Delete all artifacts that nothing uses: `{artifacts, kept, uploads}`, `artifacts` that
-        were deleted and `kept` ones that are too new, each `{sha256, bytes, at, by}`, and `uploads`
-        deleted at engines, `{site, sha256s, error}` each."""
-        return self._json("POST", "/artifacts/gc", query={"dry_run": dry_run})
-
-    def tokens(self) -> list[JsonObject]:
-        """Each token, without its secret."""
-        return self._list("/tokens", "tokens", "name")
-
-    def own_token(self) -> JsonObject:
-        """The token of this client: its role, scopes and time of expiry."""
-        return self._json("GET", "/tokens/self")
-
-    def add_token(
-        self, name: str, role: str, site: str | None = None, **more: object
-    ) -> JsonObject:
-        """A new token with its secret in `token`; the service never shows that again. `more` are
-        `expires_in` and the scopes `compositions`, `topics` and `sites`."""
-        fields = {"name": name, "role": role, "site": site, **more}
-        body = {key: value for key, value in fields.items() if value is not None}
-        return self._json("POST", "/tokens", json=body)
-
-    def rotate_token(self, name: str, expires_in: str | None = None) -> JsonObject:
-        """A new secret for a token, in `token`; the old one is valid for ten more minutes."""
-        body = {"expires_in": expires_in} if expires_in else {}
-        return self._json("POST", f"/tokens/{path_part(name)}/rotate", json=body)
-
-    def remove_token(self, name: str, *, leave_open: bool = False) -> None:
-        """Revoke a token; the last one only with `leave_open`."""
-        self._call("DELETE", f"/tokens/{path_part(name)}", query={"open": leave_open})
-
-    def audit(self, limit: int, after: int | None = None) -> list[JsonObject]:
-        """The newest lines of the audit log, or those after a number; oldest first."""
-        answer = self._json("GET", "/audit", query={"limit": limit, "after": after})
-        entries: list[JsonObject] = answer["entries"]
-        return entries
-
-    def verify_audit(self, contains: str | None = None) -> JsonObject:
-        """Whether the audit log is as the service wrote it: `{ok, lines, first, last_hash,
-        faults}`."""
-        query = {"contains": contains}
-        return self._json("GET", "/audit/verdict", query=query, answer_s=_LONG_S)
-
-    def backup(self) -> Content:
-        """A backup of the whole store, for `speck restore`."""
-        headers = {"Accept": "*/*"}
-        answer = self._call("GET", "/backup", stream=True, headers=headers, answer_s=_LONG_S)
-        return self._content(answer, "backup")
-
-
-class _Upload:
-    """A file as a request's body of known length; `on_sent` is called with each chunk's size."""
-
-    def __init__(self, stream: BinaryIO, length: int, on_sent: Callable[[int], object] | None):
-        self._stream = stream
-        self._length = length
-        self._on_sent = on_sent or (lambda _: None)
-
-    def __len__(self) -> int:
-        return self._length
-
-    def read(self, size: int = -1) -> bytes:
-        chunk = self._stream.read(CHUNK if size < 0 else size)
-        self._on_sent(len(chunk))
-        return chunk

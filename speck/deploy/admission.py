@@ -10,7 +10,7 @@
 6. every problem of the description itself, checked against the registered sites and the jars
    (422, all problems in one answer, `speck.spec.resolve`);
 7. state that cannot be transferred to the job's new site, and guarantees that an engine or a
-   broker cannot keep for a job (422);
+   broker cannot keep for a job (422, `speck.deploy.feasibility`);
 8. a reader outside speck whose client id another composition holds a session for (409), or whose
    client id only an administrator may name (422, `refuse_foreign_clients`);
 9. a cycle of links through jobs of other compositions, or through bridges between brokers (422);
@@ -29,19 +29,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
-from speck.binding import BrokerCapability, EngineCapability, StateKeeper, find_taker
+from speck.binding import StateKeeper
 from speck.deploy.bridges import Bridges, find_loops, find_repeated_topics, warn_of_repeats
-from speck.deploy.capabilities import find_lacking, keeps_no_sessions, name_engine, warn_of_missing
+from speck.deploy.capabilities import warn_of_missing
 from speck.deploy.changes import Changes
 from speck.deploy.cycles import find_cycles_through, iterate_links, list_links
+from speck.deploy.feasibility import Feasibility
 from speck.errors import (
     ConflictError,
     InvalidError,
-    PermanentError,
     Problem,
-    SpeckError,
     StaleRevisionError,
-    TransientError,
 )
 from speck.model.composition import (
     Composition,
@@ -51,15 +49,13 @@ from speck.model.composition import (
     job_posted_alone,
     title,
 )
-from speck.model.engines import EngineAt
 from speck.model.ids import OUTSIDE_READER
-from speck.model.incarnation import Incarnation, Inventory
-from speck.model.job import Delivery, Job, Upgrade
+from speck.model.incarnation import Inventory
+from speck.model.job import Job
 from speck.model.link import JobLinks, Link
 from speck.model.observation import Observation
 from speck.model.site import Site
 from speck.sites.connections import Connections
-from speck.spec.job_contract import list_secrets
 from speck.spec.resolve import FindJar, LineOf, Resolved, Slots, refuse_problems, resolve
 from speck.store.link_index import LinkIndex
 from speck.store.records import Records
@@ -86,7 +82,7 @@ class Admission:
         self._client_ids = (f"{OUTSIDE_READER}*", *client_ids)
         self._records = records
         self._connections = connections
-        self._keeper = keeper
+        self._feasibility = Feasibility(records, connections, keeper)
         self._changes = changes
         self._find_bridges = find_bridges
 
@@ -237,7 +233,7 @@ class Admission:
             sites,
             find_jar,
             find_slots=lambda: _count_slots(*look()),
-            number_carriers=self._find_number_carriers(description, sites),
+            number_carriers=self._feasibility.find_number_carriers(description, sites),
             others=self._iterate_jobs_outside(
                 {description.name, *map(composition_of_one, adopted_jobs)}, sees
             ),
@@ -249,9 +245,7 @@ class Admission:
         )
         composition = result.composition
         inventory, _ = look()
-        problems = self._find_stuck_state(composition, inventory, description)
-        problems += self._find_missing_capabilities(composition, inventory)
-        problems += self._find_missing_secrets(composition)
+        problems = self._feasibility.find_problems(composition, inventory, description)
         refuse_problems(problems, description.name, line_of)
         self._refuse_readers_of_others(description.name, composition)
         missing = warn_of_missing(self._connections, composition.jobs)
@@ -307,126 +301,6 @@ class Admission:
         ]
         refuse_problems(problems, description.name, line_of)
 
-    def _find_stuck_state(
-        self, composition: Composition, inventory: Inventory, description: CompositionDescription
-    ) -> list[Problem]:
-        """Find jobs that move with their state between sites where nothing can transfer it."""
-        problems = []
-        reason_by_engine: dict[EngineAt, str | None] = {}
-        for index, job in enumerate(composition.jobs):
-            incarnation = inventory.jobs.get(job.job_name)
-            if (
-                incarnation is None
-                or job.upgrade is not Upgrade.SAVEPOINT
-                or not incarnation.has_state
-            ):
-                continue
-            for home in sorted(incarnation.homes):
-                if self._keeper.shares_storage(home, job.site):
-                    continue
-                why = self._explain_no_transfer(incarnation, home, job.site, reason_by_engine)
-                if why is not None:
-                    field = "site" if description.jobs[index].site is not None else "spe_address"
-                    fault = (
-                        f"cannot move {job.job_name} with its state from {home} to {job.site}:"
-                        f" the two share no storage, and {why}; run `speck agent` at both, or"
-                        " give both the same label state_uri, or set upgrade: stateless"
-                    )
-                    problems.append(Problem(f"jobs[{index}].{field}", fault))
-        return problems
-
-    def _explain_no_transfer(
-        self,
-        incarnation: Incarnation,
-        home: str,
-        target: str,
-        reason_by_engine: dict[EngineAt, str | None],
-    ) -> str | None:
-        """Explain why state cannot be transferred between two sites; each engine is checked once,
-        with the answers kept in `reason_by_engine`."""
-        for site in (home, target):
-            engine = EngineAt(site, incarnation.job.artifact_kind)
-            if engine not in reason_by_engine:
-                reason_by_engine[engine] = self._explain_no_carrier(engine, incarnation)
-            if reason_by_engine[engine] is not None:
-                return reason_by_engine[engine]
-        return None
-
-    def _explain_no_carrier(self, engine: EngineAt, incarnation: Incarnation) -> str | None:
-        """Explain why no agent beside an engine can transfer state; one that does not answer now
-        may do so later."""
-        site = engine.site
-        if self._keeper.folder(site) is None:
-            return f"{site} has no known folder for states"
-        try:
-            self._keeper.newest(engine, incarnation.engine_job_id)
-        except TransientError:
-            pass
-        except PermanentError:
-            return f"no agent runs at {site} to carry it"
-        return None
-
-    def _find_missing_capabilities(
-        self, composition: Composition, inventory: Inventory
-    ) -> list[Problem]:
-        """Find what an engine or a broker cannot do for a job, as problems of `jobs[n]`."""
-        sites = self._records.sites.all()
-        engines = {d.job.engine for d in inventory.jobs.values() if d.job.site in sites}
-        engines |= {job.engine for job in composition.jobs}
-        forgetful = find_lacking(self._connections, EngineCapability.STATE, engines)
-        links = {site for job in composition.jobs for site in job.link_sites}
-        forgetting = {site for site in links if keeps_no_sessions(self._connections, site)}
-        problems = []
-        for index, job in enumerate(composition.jobs):
-            incarnation = inventory.jobs.get(job.job_name)
-            homes = [job.engine, *([incarnation.job.engine] if incarnation else [])]
-            home = next((engine for engine in homes if engine in forgetful), None)
-            if home is not None and job.upgrade is Upgrade.SAVEPOINT:
-                fault = f"{name_engine(self._connections, home)} has no capability `state`"
-                problems.append(
-                    Problem(f"jobs[{index}].upgrade", f"{fault}; set upgrade: stateless")
-                )
-            elif (foreign := _explain_foreign_state(sites, job, incarnation)) is not None:
-                problems.append(Problem(f"jobs[{index}].upgrade", foreign))
-            at = next((s for s in job.link_sites if s in forgetting), None)
-            if at is not None and job.delivery is not Delivery.AT_MOST_ONCE:
-                fault = (
-                    f"the broker of site {at} has no capability `sessions`: it keeps no messages"
-                    " for a reader that is disconnected"
-                )
-                problems.append(
-                    Problem(f"jobs[{index}].delivery", f"{fault}; set delivery: at_most_once")
-                )
-        return problems
-
-    def _find_missing_secrets(self, composition: Composition) -> list[Problem]:
-        problems = []
-        for index, job in enumerate(composition.jobs):
-            try:
-                self._connections.secrets(job.site, list_secrets(job.args))
-            except SpeckError as error:
-                problems.append(Problem(f"jobs[{index}].args", str(error)))
-        return problems
-
-    def _find_number_carriers(
-        self, description: CompositionDescription, sites: Mapping[str, Site]
-    ) -> dict[str, bool | None]:
-        """Whether each broker has the capability `numbers`, None for one that does not answer;
-        empty if no job needs them."""
-        if not any(
-            job.delivery is Delivery.EXACTLY_ONCE or job.link.in_batches for job in description.jobs
-        ):
-            return {}
-        answers: dict[str, bool | None] = {}
-        for site in sites.values():
-            try:
-                broker = self._connections.broker(site.name)
-                broker.reach()
-                answers[site.broker.address] = BrokerCapability.NUMBERS in broker.capabilities
-            except SpeckError:
-                answers[site.broker.address] = None
-        return answers
-
 
 @dataclass(frozen=True, slots=True)
 class _LinksOutside:
@@ -440,26 +314,6 @@ class _LinksOutside:
 
     def is_written(self, link: Link) -> bool:
         return self.index.is_written(link, self.scopes)
-
-
-def _explain_foreign_state(
-    sites: Mapping[str, Site], job: Job, incarnation: Incarnation | None
-) -> str | None:
-    """Why the engine that is to take a job cannot go on with its state: another kind wrote it."""
-    if incarnation is None or not incarnation.has_state or job.upgrade is not Upgrade.SAVEPOINT:
-        return None
-    kinds = {
-        find_taker(sites[engine.site].spe, engine.artifact).kind: None
-        for engine in (incarnation.job.engine, job.engine)
-        if engine.site in sites
-    }
-    if len(kinds) < 2:
-        return None
-    before, now = kinds
-    return (
-        f"an engine of kind {now} cannot read its state, which one of kind {before} has written;"
-        " set upgrade: stateless"
-    )
 
 
 def make_owned_error(job_name: str, owner: str) -> ConflictError:

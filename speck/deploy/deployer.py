@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -13,24 +13,20 @@ from speck.deploy.admission import Admission
 from speck.deploy.capabilities import find_lacking
 from speck.deploy.change_intent import read_desired_state
 from speck.deploy.changes import Changes
-from speck.deploy.finished_jobs import find_finished, finish
+from speck.deploy.planned_sites import PlannedSites, find_newly_running
 from speck.deploy.planner import plan
 from speck.deploy.planner.queues import keep_queues
 from speck.deploy.planner.situation import Conditions, Outside
 from speck.deploy.scheduler import THREADS, Scheduler
-from speck.errors import TransientError
 from speck.model.change import Cause, Change
 from speck.model.composition import Composition, CompositionDescription, composition_of_one
-from speck.model.engines import EngineAt
-from speck.model.ids import source_client_id
-from speck.model.incarnation import Incarnation, Inventory, StartState
+from speck.model.incarnation import Incarnation, Inventory
 from speck.model.link import Link
-from speck.model.observation import Observation, RunState
+from speck.model.observation import Observation
 from speck.model.plan import Plan
 from speck.model.site import Site
 from speck.sites.connections import Connections
 from speck.sites.identities import Identities
-from speck.sites.observer import begin_observing, observe
 from speck.sites.pollers.polling import Polling
 from speck.spec.addresses import engine_address
 from speck.spec.jars import ARTIFACT, Jar
@@ -80,13 +76,11 @@ class Deployer:
         its engine."""
         self._records = records
         self._connections = connections
-        self._polling = polling
         self._artifacts = artifacts
         self._keeper = keeper
         self._admission = admission
-        self._identities = identities
+        self._planned_sites = PlannedSites(records, connections, polling, identities, scheduler)
         self._is_stuck = is_stuck
-        self._scheduler = scheduler
         self.changes = changes
         self._jars = JarFinder(config.jar_folders, artifacts.find)
         self._drain_limit_s = config.drain_limit_s
@@ -116,12 +110,12 @@ class Deployer:
         sites = self._records.sites.all()
         stored = self._read_inventory(scope, adopted_jobs)
         # the engines answer while the description is resolved
-        await_answers = self._begin_observing(sites, stored, _find_sites(description, sites))
+        await_answers = self._planned_sites.begin(sites, stored, _find_sites(description, sites))
 
         @cache
         def look() -> tuple[Inventory, Observation, dict[str, Incarnation]]:
-            observation, finished = self._find_finished(await_answers(), stored)
-            noticed = {**_find_newly_running(stored, observation), **finished}
+            observation, finished = self._planned_sites.find_finished(await_answers(), stored)
+            noticed = {**find_newly_running(stored, observation), **finished}
             return replace(stored, jobs={**stored.jobs, **noticed}), observation, noticed
 
         jar_hashes: dict[str, str] = {}
@@ -141,8 +135,8 @@ class Deployer:
             raise
         composition = resolution.composition
         inventory, observation, noticed = look()
-        leaving = self._find_left_brokers(composition, inventory)
-        at_brokers = self._leave_out_strangers(self._observe_brokers(leaving & sites.keys()))
+        leaving = self._planned_sites.find_left_brokers(composition, inventory)
+        at_brokers = self._planned_sites.observe_brokers(leaving & sites.keys())
         silent = {**observation.unreachable, **at_brokers.unreachable}
         observation = replace(observation, brokers=at_brokers.brokers, unreachable=silent)
         prepared_plan = self._make_plan(
@@ -198,10 +192,8 @@ class Deployer:
         sites = self._records.sites.all()
         inventory = self._records.inventory(name)
         composition = Composition(name, ())
-        leaving = self._find_left_brokers(composition, inventory)
-        observation = self._leave_out_strangers(
-            self._begin_observing(sites, inventory, set(), leaving)()
-        )
+        leaving = self._planned_sites.find_left_brokers(composition, inventory)
+        observation = self._planned_sites.begin(sites, inventory, set(), leaving)()
         prepared_plan = self._make_plan(
             name,
             composition,
@@ -286,62 +278,6 @@ class Deployer:
             return None
         return self._drain_limit_s if drain_limit_s is None else drain_limit_s
 
-    def _begin_observing(
-        self,
-        sites: Mapping[str, Site],
-        inventory: Inventory,
-        desired_sites: Set[str],
-        brokers: Set[str] = frozenset(),
-    ) -> Callable[[], Observation]:
-        engines = {d.job.site for d in inventory.jobs.values()} | desired_sites
-        return begin_observing(
-            self._polling, engines & sites.keys(), brokers & sites.keys(), self._scheduler.pool
-        )
-
-    def _observe_brokers(self, sites: Set[str]) -> Observation:
-        return observe(self._polling, (), sites, self._scheduler.pool)
-
-    def _leave_out_strangers(self, observation: Observation) -> Observation:
-        """The numbers of another broker at a site's address say nothing about our readers."""
-        brokers, silent = dict(observation.brokers), dict(observation.unreachable)
-        for site, view in observation.brokers.items():
-            try:
-                self._identities.refuse_stranger(site, view.identity)
-            except TransientError as error:
-                del brokers[site]
-                silent[site] = str(error)
-        return replace(observation, brokers=brokers, unreachable=silent)
-
-    def _find_finished(
-        self, observation: Observation, inventory: Inventory
-    ) -> tuple[Observation, dict[str, Incarnation]]:
-        """The incarnations that have finished, though that is not stored. An engine that does not
-        say counts as silent: a job that has finished must not be started again."""
-        by_engine: dict[EngineAt, list[Incarnation]] = {}
-        for each in inventory.jobs.values():
-            if observation.has_answer(each.job.engine):
-                by_engine.setdefault(each.job.engine, []).append(each)
-        engines = dict(observation.engines)
-        finished: list[Incarnation] = []
-        for engine, there in by_engine.items():
-            view = engines[engine.site]
-            try:
-                finished += find_finished(self._connections, view, there)
-            except TransientError as error:
-                silent = {**view.silent, engine.artifact: str(error)}
-                engines[engine.site] = replace(view, silent=silent)
-        jobs = {each.job.job_name: finish(each) for each in finished}
-        return replace(observation, engines=engines), jobs
-
-    def _find_left_brokers(self, composition: Composition, inventory: Inventory) -> set[str]:
-        """The sites of brokers where a session leaves a link: a plan depends on the numbers of
-        these brokers only."""
-        wanted_sessions = {
-            (source_client_id(self._records.installation, job.job_name, job.source), job.source)
-            for job in composition.jobs
-        } | {(reader.client_id, reader.link) for reader in composition.readers}
-        return {s.site for s in inventory.sessions if (s.client_id, s.link) not in wanted_sessions}
-
     def _read_inventory(self, scope: str, adopted_jobs: Sequence[str]) -> Inventory:
         own = self._records.inventory(scope)
         for job_name in adopted_jobs:
@@ -395,15 +331,3 @@ def _find_sites(description: CompositionDescription, sites: Mapping[str, Site]) 
     by_engine = {site.spe.address: name for name, site in sites.items() if site.spe.address}
     names = {job.site or by_engine.get(engine_address(job) or "") for job in description.jobs}
     return {name for name in names if name is not None}
-
-
-def _find_newly_running(inventory: Inventory, observation: Observation) -> dict[str, Incarnation]:
-    """Incarnations that are observed running though the store does not have them confirmed, as
-    confirmed ones."""
-    return {
-        name: replace(incarnation, start=StartState.CONFIRMED, base=None)
-        for name, incarnation in inventory.jobs.items()
-        if not incarnation.confirmed
-        and (engine_job := observation.job(incarnation.job.site, incarnation.engine_job_id))
-        and engine_job.state is RunState.RUNNING
-    }

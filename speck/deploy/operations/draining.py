@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from speck.binding import BrokerCapability, StreamEngine
-from speck.deploy.operations.connecting import is_connected
+from speck.binding import BrokerCapability
 from speck.deploy.operations.context import Context
+from speck.deploy.operations.drain_followers import DrainFollowers
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
-from speck.errors import EngineRefusedError, PermanentError, SpeckError, UnreachableError
+from speck.deploy.operations.reader_checkpoints import ReaderCheckpoints
+from speck.errors import PermanentError
 from speck.model.incarnation import Session
 from speck.model.link_operations import Drain
-from speck.model.observation import BrokerView, RunState, Sent, merge_taken
+from speck.model.observation import BrokerView, Sent, merge_taken
 from speck.model.values import cut
 from speck.store.tables import Batch
 
@@ -44,7 +44,6 @@ class Draining:
     owed: dict[tuple[str, int], int] | None = None
     is_limited: bool = False
     """Whether the reader takes what is `owed` from the beginning and nothing else."""
-    followers: frozenset[str] = frozenset()
     stale: dict[str, Sent | None] = field(default_factory=dict)
     marks: set[str] = field(default_factory=set)
     mark_at: float = float("-inf")
@@ -54,26 +53,17 @@ class Draining:
     since: float = 0.0
     polled_at: float = 0.0
     status_at: float = 0.0
-    checkpoint_at: float = float("-inf")
     messages: int = 0
     checkpoint: int | None = None
     quiet: int = 0
     quietest: int = 0
     quiet_since: float = 0.0
-    asked: str | None = None
-    asked_at: int | None = None
-    completed: int = 0
-    """Checkpoints that were asked for and have completed without a new number: an engine may keep
-    the state as it is when nothing was taken."""
+    followers: DrainFollowers = field(init=False)
+    checkpoints: ReaderCheckpoints = field(init=False)
 
-    @property
-    def _engine(self) -> StreamEngine:
-        """That of the reader."""
-        operation, context = self.operation, self.context
-        if context.find_incarnation(operation.job_name) is None:  # whoever knows it there
-            return context.connections.engine(operation.reader_site)
-        where = context.find_engine(operation.job_name, operation.engine_job_id)
-        return context.connections.engine_of(where)
+    def __post_init__(self) -> None:
+        self.followers = DrainFollowers(self.operation, self.context)
+        self.checkpoints = ReaderCheckpoints(self.operation, self.context)
 
     def poll(self) -> Outcome:
         """Poll once. Raises PermanentError after `drain_idle_s` without progress, unless what the
@@ -108,7 +98,7 @@ class Draining:
     def _poll(self) -> Outcome:
         operation = self.operation
         # Read before the numbers, so that these are not older than the checkpoint.
-        checkpoint = None if self.least is None else self._checkpoint()
+        checkpoint = None if self.least is None else self.checkpoints.count(self.checkpoint)
         clients = (operation.client_id, *operation.sinks, *operation.silent, *operation.going_on)
         view = self.context.views.view(operation.site, clients)
         self.polled_at = self.context.clock.monotonic()
@@ -124,13 +114,13 @@ class Draining:
         has_taken = lag == 0 and is_known and not (self.stale or is_uncounted)
         is_quiet = self.is_mark_refused and self._is_quiet(checkpoint, view)
         if has_taken or self._has_mark(view) or is_quiet:
-            self._record_followers()
+            self.followers.record()
             return Done(self._note({}, view, holes=lag))
         self._send_mark()
         if self._comes_nearer(lag, view):
             self.least, self.since = lag, self.polled_at
         self._see_it_run()
-        self._ask_for_checkpoint()
+        self.checkpoints.ask(self.polled_at, self.checkpoint)
         if self.polled_at - self.since > self.context.patience.drain_idle_s:
             what = (
                 f"{lag} messages and takes no more" if is_known else "messages that are not counted"
@@ -165,17 +155,6 @@ class Draining:
             return True
         return lag == 0 and self.messages_seen > before
 
-    def _ask_for_checkpoint(self) -> None:
-        """Trigger a checkpoint: the reader reports with it, and the drain waits for that report."""
-        operation = self.operation
-        if self.polled_at - self.checkpoint_at >= _CHECKPOINT_S:
-            self.checkpoint_at = self.polled_at
-            trigger_id = self.context.clock.new_id()
-            with suppress(SpeckError):  # the engine takes its own checkpoints, too
-                self._engine.checkpoint(operation.engine_job_id, trigger_id)
-                if self.asked is None:
-                    self.asked, self.asked_at = trigger_id, self.checkpoint
-
     def _see_it_run(self) -> None:
         """Raise PermanentError if the reader makes no progress since it does not run any more, and
         UnreachableError if its engine does not answer."""
@@ -183,7 +162,7 @@ class Draining:
         if self.polled_at - max(self.since, self.status_at) <= patience.drain_ask_s:
             return
         self.status_at = self.polled_at
-        state = self._engine.status(operation.engine_job_id)
+        state = self.checkpoints.engine.status(operation.engine_job_id)
         if state is None or state.terminal:
             what = state or f"not known to {operation.reader_site} any more"
             raise PermanentError(
@@ -195,8 +174,7 @@ class Draining:
         """The last numbers to wait for; stored, since sinks may not report them later."""
         first = self.owed is None
         if self.owed is None:
-            self.followers = self._list_followers()
-            self._restore_followers(view)
+            self.followers.restore(view)
             session = self._session()
             self.owed = {(p, e): n for p, e, n in session.owed} if session else {}
         operation = self.operation
@@ -274,48 +252,6 @@ class Draining:
             return {}
         return self.context.records.sessions.put(self.context.scope, new_session)
 
-    def _list_followers(self) -> frozenset[str]:
-        """The client ids of the sessions that are there to follow this one, or to begin where it
-        ends."""
-        if not self.operation.followed:
-            return frozenset()
-        there = self.context.records.sessions.on_link(self.context.scope, self.operation.link)
-        return frozenset(s.client_id for s in there if self._follows(s))
-
-    def _follows(self, session: Session) -> bool:
-        own = self.operation.client_id
-        is_placed = session.follows or session.followed_by or session.former or session.skip
-        is_new = session.job_name is not None and not session.begun and not is_placed
-        return session.reserved and (
-            session.follows == own or (is_new and own != session.client_id)
-        )
-
-    def _restore_followers(self, view: BrokerView) -> None:
-        """Make the sessions of followers again that a broker has lost which was killed before it
-        was stored that they are there: nobody would look for them. What came in between is taken by
-        the reader that is drained."""
-        topic = self.operation.link.topic
-        for client_id in sorted(self.followers):
-            if (client_id, topic) not in view.sessions:
-                records, site = self.context.records, self.operation.site
-                session = records.sessions.get(self.context.scope, client_id, site)
-                at = None if session is None else records.sessions.find_position(session)
-                self.context.connections.broker(site).reserve(client_id, topic, at=at)
-
-    def _record_followers(self) -> None:
-        """Store that sessions which were there when the drain began hold all that its reader has
-        not taken, also if the change ends before they take its place. One of them may be released
-        at the same time."""
-        context = self.context
-        for client_id in sorted(self.followers):
-            with context.noting[client_id]:
-                session = context.records.sessions.get(
-                    context.scope, client_id, self.operation.site
-                )
-                if session is not None and self._follows(session):
-                    whole = replace(session, whole=True)
-                    context.records.write(context.records.sessions.put(context.scope, whole))
-
     def _session(self) -> Session | None:
         return self.context.records.sessions.get(
             self.context.scope, self.operation.client_id, self.operation.site
@@ -340,47 +276,6 @@ class Draining:
             return True  # a gap below was lost before, or is not of this link
         return self.polled_at - self.quiet_since >= self.context.patience.drain_quiet_s
 
-    def _checkpoint(self) -> int | None:
-        """A number that rises with each checkpoint of the reader; None unless the reader runs and
-        is connected."""
-        job_id = self.operation.engine_job_id
-        try:
-            engine = self._engine
-            if engine.status(job_id) is not RunState.RUNNING:
-                return None
-            has_completed = self._has_completed(engine)  # asked first: its state is there then
-            state = engine.newest_state(job_id)
-            if state is None:
-                return None
-            number = state.number + self.completed
-            if has_completed and number == self.asked_at:
-                self.completed += 1
-                number += 1
-            if number != self.checkpoint and not is_connected(engine, job_id):
-                return None
-            return number
-        except UnreachableError:
-            if self.operation.followed:  # it cannot be stopped either: wait for its site
-                raise
-            return None
-        except SpeckError:
-            return None
-
-    def _has_completed(self, engine: StreamEngine) -> bool:
-        """Whether the checkpoint that was asked for first has completed since the last poll."""
-        if self.asked is None:
-            return False
-        try:
-            progress = engine.checkpoint_progress(self.operation.engine_job_id, self.asked)
-        except EngineRefusedError:  # it is not known any more
-            self.asked = None
-            return False
-        if progress.done:
-            self.asked = None
-        return progress.done and progress.failure is None
-
-
-_CHECKPOINT_S = 0.15
 
 _QUIET_CHECKPOINTS = 3
 """The first may have begun before the producers had stopped; the second has not; at the third, the

@@ -12,8 +12,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from speck import client as module
-from speck.client import Client, ClientError, NoServerError, bounds, transport
+from speck.client import Client, ClientError, NoServerError, administration_calls, bounds, transport
 from speck.errors import SpeckError
 from tests.unit.cli.conftest import Run
 
@@ -123,7 +122,7 @@ def test_an_answer_has_a_limited_time_however_steadily_it_comes(
 def test_a_download_has_a_limited_time_too(
     answer: Callable[[socket.socket], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LONG_S", 0.5)
+    monkeypatch.setattr(administration_calls, "LONG_S", 0.5)
     monkeypatch.setattr(transport, "CONNECT_S", 0.2)
     with (
         answering(answer) as url,

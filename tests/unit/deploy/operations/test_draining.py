@@ -19,6 +19,7 @@ from speck.deploy.operations.context import Context
 from speck.deploy.operations.draining import Draining
 from speck.deploy.operations.gathering import Gathering
 from speck.deploy.operations.outcome import Done, Waiting
+from speck.deploy.operations.reader_checkpoints import ReaderCheckpoints
 from speck.deploy.operations.shared_views import SharedViews
 from speck.errors import PermanentError, UnreachableError
 from speck.model.change import ChangeReport, ChangeState
@@ -704,7 +705,7 @@ def test_silence_counts_only_where_a_session_takes_no_marks(
     sent(7)
     reader.has_taken(5)
     checkpoints = count(1)
-    monkeypatch.setattr(Draining, "_checkpoint", lambda _: next(checkpoints))
+    monkeypatch.setattr(ReaderCheckpoints, "count", lambda *_: next(checkpoints))
     reader.takes_marks()
     drain = reader.drain(sinks=(SINK,))
     assert not any(ends(drain) for _ in range(20))
@@ -718,7 +719,7 @@ def test_a_reader_that_connects_during_its_drain_is_sent_a_mark_then(
 ) -> None:
     reader.patience = replace(PATIENT, drain_quiet_s=40.0)
     checkpoints = count(1)
-    monkeypatch.setattr(Draining, "_checkpoint", lambda _: next(checkpoints))
+    monkeypatch.setattr(ReaderCheckpoints, "count", lambda *_: next(checkpoints))
     sent(7)
     drain = reader.drain(sinks=(SINK,), followed=True)
     assert not ends(drain)
@@ -740,7 +741,7 @@ def test_silence_counts_once_it_has_lasted_for_a_while(
     sent(7)
     reader.has_taken(5)
     checkpoints = count(1)
-    monkeypatch.setattr(Draining, "_checkpoint", lambda _: next(checkpoints))
+    monkeypatch.setattr(ReaderCheckpoints, "count", lambda *_: next(checkpoints))
     drain = reader.drain(sinks=(SINK,))
     for _ in range(6):
         assert not ends(drain)
@@ -754,7 +755,7 @@ def test_checkpoints_count_whose_engine_keeps_the_state_as_it_is(
     """Nothing was taken, so that nothing is saved under a new number; what was asked for is done
     all the same."""
     engine = StillEngine()
-    monkeypatch.setattr(Draining, "_engine", engine)
+    monkeypatch.setattr(ReaderCheckpoints, "engine", engine)
     sent(7)
     reader.has_taken(5)
     drain = reader.drain(sinks=(SINK,))
@@ -777,7 +778,7 @@ def test_silence_need_not_last_once_the_last_number_was_taken(
     reader.patience = replace(PATIENT, drain_quiet_s=1000.0)
     sent(7)
     checkpoints = count(1)
-    monkeypatch.setattr(Draining, "_checkpoint", lambda _: next(checkpoints))
+    monkeypatch.setattr(ReaderCheckpoints, "count", lambda *_: next(checkpoints))
     drain = reader.drain(sinks=(SINK,))
     for above in ((5, 6), (5, 7)):
         taken = Taken(1, {"i-P": {EPOCH: 2}}, above={"i-P": {EPOCH: (above,)}})

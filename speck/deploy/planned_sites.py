@@ -1,0 +1,112 @@
+"""What a plan goes by: the answers of the engines and brokers that it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Set
+from dataclasses import replace
+
+from speck.deploy.finished_jobs import find_finished, finish
+from speck.deploy.scheduler import Scheduler
+from speck.errors import TransientError
+from speck.model.composition import Composition
+from speck.model.engines import EngineAt
+from speck.model.ids import source_client_id
+from speck.model.incarnation import Incarnation, Inventory, StartState
+from speck.model.observation import Observation, RunState
+from speck.model.site import Site
+from speck.sites.connections import Connections
+from speck.sites.identities import Identities
+from speck.sites.observer import begin_observing, observe
+from speck.sites.pollers.polling import Polling
+from speck.store.records import Records
+
+
+class PlannedSites:
+    """Observes the sites of one plan."""
+
+    def __init__(
+        self,
+        records: Records,
+        connections: Connections,
+        polling: Polling,
+        identities: Identities,
+        scheduler: Scheduler,
+    ):
+        self._records = records
+        self._connections = connections
+        self._polling = polling
+        self._identities = identities
+        self._scheduler = scheduler
+
+    def begin(
+        self,
+        sites: Mapping[str, Site],
+        inventory: Inventory,
+        desired_sites: Set[str],
+        brokers: Set[str] = frozenset(),
+    ) -> Callable[[], Observation]:
+        """Ask the engines of the inventory and of the desired sites, and these brokers; what is
+        returned waits for their answers."""
+        engines = {d.job.site for d in inventory.jobs.values()} | desired_sites
+        await_answers = begin_observing(
+            self._polling, engines & sites.keys(), brokers & sites.keys(), self._scheduler.pool
+        )
+        return lambda: self._leave_out_strangers(await_answers())
+
+    def observe_brokers(self, sites: Set[str]) -> Observation:
+        """Ask the brokers of these sites."""
+        observation = observe(self._polling, (), sites, self._scheduler.pool)
+        return self._leave_out_strangers(observation)
+
+    def _leave_out_strangers(self, observation: Observation) -> Observation:
+        """The numbers of another broker at a site's address say nothing about our readers."""
+        brokers, silent = dict(observation.brokers), dict(observation.unreachable)
+        for site, view in observation.brokers.items():
+            try:
+                self._identities.refuse_stranger(site, view.identity)
+            except TransientError as error:
+                del brokers[site]
+                silent[site] = str(error)
+        return replace(observation, brokers=brokers, unreachable=silent)
+
+    def find_finished(
+        self, observation: Observation, inventory: Inventory
+    ) -> tuple[Observation, dict[str, Incarnation]]:
+        """The incarnations that have finished, though that is not stored. An engine that does not
+        say counts as silent: a job that has finished must not be started again."""
+        by_engine: dict[EngineAt, list[Incarnation]] = {}
+        for each in inventory.jobs.values():
+            if observation.has_answer(each.job.engine):
+                by_engine.setdefault(each.job.engine, []).append(each)
+        engines = dict(observation.engines)
+        finished: list[Incarnation] = []
+        for engine, there in by_engine.items():
+            view = engines[engine.site]
+            try:
+                finished += find_finished(self._connections, view, there)
+            except TransientError as error:
+                silent = {**view.silent, engine.artifact: str(error)}
+                engines[engine.site] = replace(view, silent=silent)
+        jobs = {each.job.job_name: finish(each) for each in finished}
+        return replace(observation, engines=engines), jobs
+
+    def find_left_brokers(self, composition: Composition, inventory: Inventory) -> set[str]:
+        """The sites of brokers where a session leaves a link: a plan depends on the numbers of
+        these brokers only."""
+        wanted_sessions = {
+            (source_client_id(self._records.installation, job.job_name, job.source), job.source)
+            for job in composition.jobs
+        } | {(reader.client_id, reader.link) for reader in composition.readers}
+        return {s.site for s in inventory.sessions if (s.client_id, s.link) not in wanted_sessions}
+
+
+def find_newly_running(inventory: Inventory, observation: Observation) -> dict[str, Incarnation]:
+    """Incarnations that are observed running though the store does not have them confirmed, as
+    confirmed ones."""
+    return {
+        name: replace(incarnation, start=StartState.CONFIRMED, base=None)
+        for name, incarnation in inventory.jobs.items()
+        if not incarnation.confirmed
+        and (engine_job := observation.job(incarnation.job.site, incarnation.engine_job_id))
+        and engine_job.state is RunState.RUNNING
+    }
