@@ -45,8 +45,8 @@ class Settings:
     engine: str | None = None
     broker: str | None = None
     tier: str = "edge"
-    engine_kind: str = "flink"
-    broker_kind: str = "mqtt"
+    engine_kind: str | None = None
+    broker_kind: str | None = None
     credentials: str | None = None
     engine_credentials: str | None = None
     beat_s: float = 5.0
@@ -243,22 +243,14 @@ class Agent:
             )
             self._stopping.wait(settings.beat_s)
             return
-        engine = {"kind": settings.engine_kind}
-        if settings.engine is not None:
-            engine["address"] = settings.engine
-        broker = {"kind": settings.broker_kind, "address": settings.broker}
-        for part, name in (
-            (engine, settings.engine_credentials),
-            (broker, settings.credentials),
-        ):
-            if name is not None:
-                part["credentials"] = name
-        site = {
-            "name": settings.site,
-            "tier": settings.tier,
-            "spe": engine,
-            "broker": broker,
+        ends = {
+            "spe": (settings.engine_kind, settings.engine, settings.engine_credentials),
+            "broker": (settings.broker_kind, settings.broker, settings.credentials),
         }
+        site: Json = {"name": settings.site, "tier": settings.tier}
+        for part, values in ends.items():
+            given = zip(("kind", "address", "credentials"), values, strict=True)
+            site[part] = {name: value for name, value in given if value is not None}
         status, answer = caller.json("POST", "/sites", site)
         if status not in (200, 201):
             self._log(f"cannot register site {settings.site}: {answer.get('detail') or status}")

@@ -27,6 +27,10 @@ _QUEUE = re.compile(r"\d{1,12}")
 _LATENCY = re.compile(r"\d{1,9}(\.\d{1,9})?")
 """The label `latency_ms` of a site: one way to the core of the network."""
 
+DEFAULT_ENGINE, DEFAULT_BROKER = "flink", "mqtt"
+"""The kinds of a site's engine and broker that are left out; users know them from
+docs/binders.md."""
+
 
 def _read_address(group: str, kind: str, address: str | None) -> str:
     """An address in its normal form, as the binder of its kind describes it; empty for one that has
@@ -46,14 +50,14 @@ def _read_address(group: str, kind: str, address: str | None) -> str:
 class EngineSchema(StrictSchema):
     """An engine of a site; `credentials` is the name of a file, never a secret."""
 
-    kind = Name(load_default="flink")
+    kind = Name(load_default=DEFAULT_ENGINE)
     address = EngineAddress(allow_none=True)
     credentials = Name(allow_none=True)
 
     @validates_schema(pass_original=True, skip_on_field_errors=False)
     def _check_address(self, data: Any, original: Any, **kwargs: Any) -> None:
         if isinstance(original, Mapping) and original.get("address") is None:
-            kind = data.get("kind") or "flink"
+            kind = data.get("kind") or DEFAULT_ENGINE
             if kind not in kinds(ENGINES) or address_rules(ENGINES, kind) is not None:
                 raise ValidationError({"address": ["missing"]})
 
@@ -76,7 +80,7 @@ class SpeSchema(EngineSchema):
 class BrokerSchema(StrictSchema):
     """`broker` of a site; `credentials` is the name of a file, never a secret."""
 
-    kind = Name(load_default="mqtt")
+    kind = Name(load_default=DEFAULT_BROKER)
     address = BrokerAddress(required=True)
     credentials = Name(allow_none=True)
 

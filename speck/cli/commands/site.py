@@ -35,9 +35,9 @@ def site() -> None:
 @click.option("-f", "--file", help="File with a site or a list of sites (`-`: stdin).")
 @click.option("--tier", type=click.Choice(["edge", "cloud"]), default="edge", show_default=True)
 @click.option("--engine", metavar="URL", help="The engine's REST API, e.g. http://10.0.0.7:8081.")
-@click.option("--engine-kind", default="flink", show_default=True)
+@click.option("--engine-kind", metavar="KIND", help="Left out: as in a site's description.")
 @click.option("--broker", metavar="URL", help="The broker, e.g. tcp://10.0.0.7:1883.")
-@click.option("--broker-kind", default="mqtt", show_default=True)
+@click.option("--broker-kind", metavar="KIND", help="Left out: as in a site's description.")
 @click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
 @click.option("--engine-credentials", metavar="NAME", help="Name of the engine's credentials file.")
 @click.option(
@@ -198,9 +198,9 @@ def _build_body(
     name: str,
     tier: str,
     engine: str | None,
-    engine_kind: str,
+    engine_kind: str | None,
     broker: str | None,
-    broker_kind: str,
+    broker_kind: str | None,
     credentials: str | None,
     engine_credentials: str | None,
     uplink_mbps: float | None,
@@ -211,16 +211,20 @@ def _build_body(
     body: JsonObject = {
         "name": name,
         "tier": tier,
-        "spe": {"kind": engine_kind, **({"address": engine} if engine is not None else {})},
-        "broker": {"kind": broker_kind, "address": broker},
+        "spe": _leave_out_absent(engine_kind, engine, engine_credentials),
+        "broker": _leave_out_absent(broker_kind, broker, credentials),
         "labels": _parse_labels(labels),
     }
-    for part, secrets in (("spe", engine_credentials), ("broker", credentials)):
-        if secrets is not None:
-            body[part]["credentials"] = secrets
     if uplink_mbps is not None:
         body["uplink_mbps"] = uplink_mbps
     return body
+
+
+def _leave_out_absent(
+    kind: str | None, address: str | None, credentials: str | None
+) -> dict[str, str]:
+    given = {"kind": kind, "address": address, "credentials": credentials}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _parse_labels(labels: tuple[str, ...]) -> dict[str, str]:

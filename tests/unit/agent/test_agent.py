@@ -176,13 +176,14 @@ def test_it_registers_its_site(service: Service, tmp_path: Path) -> None:
         "engine": "http://127.0.0.1:9",
         "broker": "tcp://127.0.0.1:9",
         "credentials": "edge-a",
+        "broker_kind": "memory",
     }
     agent = run(settings(service, tmp_path, tier="cloud", **addresses))
     assert service.next_post("/sites") == {
         "name": "edge-a",
         "tier": "cloud",
-        "spe": {"kind": "flink", "address": "http://127.0.0.1:9"},
-        "broker": {"kind": "mqtt", "address": "tcp://127.0.0.1:9", "credentials": "edge-a"},
+        "spe": {"address": "http://127.0.0.1:9"},  # the service knows which kind it is
+        "broker": {"kind": "memory", "address": "tcp://127.0.0.1:9", "credentials": "edge-a"},
     }
     service.next_post("/sites/edge-a/heartbeat")
     agent.stop()
