@@ -52,6 +52,8 @@ AGAIN = [
         Killed("edge-a", 20, 23),
         0,
     ),
+    ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("B"), 0),
+    ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("D"), 0),
 ]
 """Changes with a trouble that once lost or repeated records when they were made again, with the
 seed of the scheduler."""
@@ -142,6 +144,8 @@ ROLLED_BACK = [
         Refused("S"),
         0,
     ),
+    ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("B"), 0),
+    ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("D"), 0),
 ]
 """The same of changes that were rolled back. In most of them several readers change at one record,
 and only some of them have begun."""

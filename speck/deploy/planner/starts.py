@@ -157,6 +157,8 @@ def _start(
         former = way_back.job
         reads = source_client_id(wiring.situation.installation, former.job_name, former.source)
         after = [before.stopped.of.get(decision.job_name), before.handed_over.of.get(reads), step]
+        # the start may fail before the sessions are there for which it would have been waited
+        after += [before.reserved.of.get(client_id) for client_id, *_ in way_back.commits]
         reason = f"if #{step} fails"
         made.steps.add(way_back, ids(after), reason, frozenset({step}), only_if_failed=step)
 
