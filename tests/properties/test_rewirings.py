@@ -54,6 +54,9 @@ AGAIN = [
     ),
     ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("B"), 0),
     ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("D"), 0),
+    ("E:in>y A:y>x C:x>o1 T:y>o2", "E@cloud:in>y C:y>o1 S:o1>o2", Cancelled(18), 18),
+    ("E:in>y A:y>x C:x>x2 B:x2>o1 T:y>o2", "E@cloud:in>y C:y>o1 S:o1>o2", Cancelled(20), 20),
+    ("E:in>y A:y>o1 T:y>o2", "E@cloud:in>y A:y>o1 S:o1>o2", Cancelled(17), 17),
 ]
 """Changes with a trouble that once lost or repeated records when they were made again, with the
 seed of the scheduler."""

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from speck.deploy.planner.decisions import Decision, is_live, is_rewired
+from speck.deploy.planner.decisions import Decision, is_live, is_rewired, may_arrive
 from speck.deploy.planner.lineages import list_waiting_instead
 from speck.deploy.planner.partings import (
     Cut,
@@ -26,11 +26,11 @@ from speck.deploy.planner.partings import (
     list_producers,
     stays_on_source,
 )
-from speck.deploy.planner.sessions import has_place, is_new_reader, is_whole
+from speck.deploy.planner.sessions import count_untaken, has_place, is_new_reader, is_whole
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Cuts, Followers
 from speck.model.ids import source_client_id
-from speck.model.incarnation import Incarnation
+from speck.model.incarnation import Incarnation, Session
 from speck.model.job import Job, Upgrade
 from speck.model.job_change import Action
 from speck.model.link import Link
@@ -62,7 +62,8 @@ def find_cuts(
         partings += found
         pauses += paused
         cuts += here
-    exchanges, instead_of = _find_exchanges(situation, followers, by_name, partings)
+    earlier = _find_earlier_partings(situation, followers, by_name)
+    exchanges, instead_of = _find_exchanges(situation, followers, by_name, [*partings, *earlier])
     stopping = frozenset[str]().union(*(each.stopping for each in pauses))
     links = {each.link for each in partings if each.cut is not None}
     result = Cuts(
@@ -236,6 +237,44 @@ def _find_leaving_readers(
         if decision.stops or (waits and has_place(situation, old, link)):
             leaving[link].append(decision)
     return leaving
+
+
+def _find_earlier_partings(
+    situation: Situation, followers: Followers, by_name: Mapping[str, Decision]
+) -> list[Parting]:
+    """Where the paths part to readers that an earlier change, which ended early, has stopped with
+    the producers of their links, and to those in whose sessions this one begins: what these
+    producers send when they run again is for the latter."""
+    return [
+        parting
+        for decision in by_name.values()
+        if is_rewired(decision) and _has_emptied(situation, decision)
+        for successor in _find_successors(situation, decision)
+        if _find_session(situation, successor) is None
+        for parting in find_partings(situation, followers, by_name, decision, successor)
+    ]
+
+
+def _has_emptied(situation: Situation, decision: Decision) -> bool:
+    """Whether a reader has stopped after it had taken all that was sent to its link, whose
+    producers do not run either."""
+    old = decision.old
+    if old is None or not old.ended or decision.stops:
+        return False
+    link, producers = old.job.source, situation.jobs.producers.get(old.job.source, ())
+    if situation.has_foreign_producers(link) or not has_place(situation, old, link):
+        return False
+    if any(is_live(situation, each) or may_arrive(situation, each) for each in producers):
+        return False
+    session = _find_session(situation, old.job)
+    if session is None or not producers:
+        return False
+    return not session.drained and count_untaken(situation, session) == 0
+
+
+def _find_session(situation: Situation, job: Job) -> Session | None:
+    own = source_client_id(situation.installation, job.job_name, job.source)
+    return situation.present.usable.get(own)
 
 
 def _find_torn(

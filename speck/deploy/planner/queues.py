@@ -153,6 +153,7 @@ def _is_spent(wiring: Wiring, session: Session) -> bool:
         or wiring.debts.is_drained(session)
         or session.client_id in wiring.followers.renewed
         or is_left_behind(wiring.situation, session)
+        or session.client_id in wiring.cuts.instead_of.values()
         or is_held_elsewhere(wiring.situation, wiring.followers, session)
     )
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
-from speck.deploy.planner.decisions import Decision, is_live, is_rewired
+from speck.deploy.planner.decisions import Decision, is_live, is_rewired, may_arrive
 from speck.deploy.planner.sinks import clear, find_stale_sinks, list_former_sinks
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.slots import find_slot_waits
@@ -214,11 +214,14 @@ def _begins_behind_a_cut(wiring: Wiring, job: Job) -> bool:
 
 def _is_fed(wiring: Wiring, link: Link) -> bool:
     """Whether a link is fed before any job starts."""
+    situation = wiring.situation
     leaving = {each.job_name for each in wiring.leaving.producers.get(link, ())}
     staying = any(
-        each.job.job_name not in leaving for each in wiring.situation.jobs.producers.get(link, ())
+        each.job.job_name not in leaving
+        and (is_live(situation, each) or may_arrive(situation, each))
+        for each in situation.jobs.producers.get(link, ())
     )
-    return staying or wiring.situation.has_foreign_producers(link)
+    return staying or situation.has_foreign_producers(link)
 
 
 def _is_sent_to(situation: Situation, link: Link) -> bool:
