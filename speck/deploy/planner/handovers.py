@@ -157,8 +157,10 @@ def hand_over(
 
 def list_others(situation: Situation, session: Session, former: Session) -> tuple[str, ...]:
     """The client ids of the readers that took the place of `session`'s reader beside `former`'s,
-    and that end together with it, so that the first one comes back for all of them."""
-    if former.former != session.client_id:
+    and that end together with it, so that the first one comes back for all of them. None if it has
+    a session of its own since: it takes the place of one reader only, as any other does."""
+    replaced = situation.present.by_id.get(session.client_id)
+    if replaced is None or replaced.followed_by is None or former.former != session.client_id:
         return ()
     others = (s for s in find_beside(situation, former) if s.followed_by is None)
     return tuple(sorted(s.client_id for s in others if s not in situation.wanted))
