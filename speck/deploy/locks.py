@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 
 from speck.deploy.scheduler import THREADS, Scheduler
@@ -19,3 +20,12 @@ class NamedLocks:
     def __getitem__(self, name: str) -> AbstractContextManager[Any]:
         with self._guard:
             return self._locks.setdefault(name, self._scheduler.lock())
+
+    @contextmanager
+    def all_of(self, names: Iterable[str]) -> Iterator[None]:
+        """Hold the locks of several names, taken in their order, so that no two callers wait for
+        each other."""
+        with ExitStack() as held:
+            for name in sorted(set(names)):
+                held.enter_context(self[name])
+            yield

@@ -74,18 +74,22 @@ def record_accepted(
 def commit(context: Context, operation: Start) -> None:
     """Store that a reader has begun from the record at which others change, too: what waits for
     these is for them as they are to run."""
+    records, scope = context.records, context.scope
     batch: Batch = {}
-    for client_id, job, starts_later in operation.commits:
-        with context.noting[client_id]:
-            session = context.records.sessions.get(context.scope, client_id, job.source_site)
+    starting = {client_id for client_id, *_ in operation.commits}
+    there = records.inventory(scope).sessions if starting else ()
+    before = {each.instead_of for each in there if each.client_id in starting} - {None}
+    with context.noting.all_of({*starting, *before}):  # a handover may change them meanwhile
+        for client_id, job, starts_later in operation.commits:
+            session = records.sessions.get(scope, client_id, job.source_site)
             if session is None or session.link != job.source or not session.usable:
                 continue
             begun = session.begun and not starts_later
             changed = replace(session, committed=True, job=job, begun=begun, instead_of=None)
-            batch |= context.records.sessions.put(context.scope, changed)
+            batch |= records.sessions.put(scope, changed)
             batch |= _put_instead(context, session)
-    if batch:
-        context.records.write(batch)
+        if batch:
+            records.write(batch)
 
 
 def _put_instead(context: Context, session: Session) -> Batch:

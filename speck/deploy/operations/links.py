@@ -180,7 +180,8 @@ def hand_over(context: Context, operation: HandOver) -> Done:
     reader's session. From then on the link belongs to the new reader, and what waits is for it as
     it is to run now."""
     view = context.views.view(operation.site)
-    with context.noting[operation.former]:  # it may be handed over to several at once
+    # it may be handed over to several at once, and a start may commit a cut of theirs
+    with context.noting.all_of((operation.former, operation.client_id, *operation.others)):
         context.records.write(put_handover(context, operation, view))
     return Done()
 

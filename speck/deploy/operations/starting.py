@@ -190,10 +190,11 @@ def _submit(
         stale=operation.stale,
         ends_early=bool(operation.until),
     )
-    context.records.write(
-        context.records.incarnations.put(context.scope, incarnation),
-        _reads_again(context, operation),
-    )
+    with context.noting[context.source_client_id(job)]:
+        context.records.write(
+            context.records.incarnations.put(context.scope, incarnation),
+            _reads_again(context, operation),
+        )
     submission = context.submission(operation, operation.sink_has_readers, savepoint, secrets)
     late_failure: str | None = None
     try:
