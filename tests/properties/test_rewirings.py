@@ -170,6 +170,26 @@ def test_every_record_comes_out_once_where_a_change_was_rolled_back(
     assert rewire(tmp_path / "trial", steps, seed) == {}
 
 
+DRAWN = [12241, 12750, 13718, 15805, 16558]
+"""Sequences that once lost or repeated records, of those that run at length only."""
+
+
+@pytest.mark.parametrize("seed", DRAWN)
+def test_every_record_comes_out_once_where_one_was_lost_or_repeated(
+    tmp_path: Path, seed: int
+) -> None:
+    assert rewire(tmp_path / "trial", draw_steps(seed), seed) == {}
+
+
+def test_a_reader_under_a_name_that_was_replaced_before_comes_back_for_itself_only(
+    tmp_path: Path,
+) -> None:
+    two = "B:in>o1 S:in>o2"  # both of them have taken the place of D
+    steps = [Step("D:in>y B:y>o1 S:o1>o2"), Step(two)]
+    steps += [Step("D:in>o1 T:in>o2", Refused("T")), Step(two)]
+    assert rewire(tmp_path / "trial", steps, 1) == {}
+
+
 def find_faults(folder: Path, seeds: Sequence[int]) -> dict[int, object]:
     """What is lost or comes twice, by the seed of the sequence."""
     faults = {seed: rewire(folder / str(seed), draw_steps(seed), seed) for seed in seeds}

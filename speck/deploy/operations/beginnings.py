@@ -78,7 +78,7 @@ def commit(context: Context, operation: Start) -> None:
     batch: Batch = {}
     starting = {client_id for client_id, *_ in operation.commits}
     there = records.inventory(scope).sessions if starting else ()
-    before = {each.instead_of for each in there if each.client_id in starting} - {None}
+    before = {each.instead_of or "" for each in there if each.client_id in starting}
     with context.noting.all_of({*starting, *before}):  # a handover may change them meanwhile
         for client_id, job, starts_later in operation.commits:
             session = records.sessions.get(scope, client_id, job.source_site)
