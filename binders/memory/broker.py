@@ -10,7 +10,7 @@ from typing import TypeVar
 from binders.memory.messages import Message
 from binders.memory.queues import Queues
 from binders.memory.world import World
-from binders.mqtt.topics import ADDRESSES, topic_fault
+from binders.mqtt.topics import ADDRESSES, topic_fault, topic_matches
 from speck.binding import AddressRules, BrokerCapability, LinkClient, Reservation, Target
 from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
@@ -24,6 +24,7 @@ class MemoryBroker:
     simulated = True
     addresses: AddressRules | None = ADDRESSES
     topic_fault = staticmethod(topic_fault)
+    topic_matches = staticmethod(topic_matches)
     links: type[LinkClient] | None = None
     capabilities: frozenset[BrokerCapability]
 

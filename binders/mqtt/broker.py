@@ -17,7 +17,7 @@ from binders.mqtt.connection import V5, V311, Connection, read_topic
 from binders.mqtt.links import MqttLinks
 from binders.mqtt.poll import KeptConnection, Poll
 from binders.mqtt.records import read_records
-from binders.mqtt.topics import ADDRESSES, plain_topic_fault, topic_fault
+from binders.mqtt.topics import ADDRESSES, plain_topic_fault, topic_fault, topic_matches
 from speck.binding import AddressRules, BrokerCapability, LinkClient, Reservation, Target
 from speck.errors import BrokerRefusedError, PermanentError, SpeckError, TransientError
 from speck.model.finding import Finding
@@ -61,6 +61,7 @@ class MqttBroker:
     capabilities: frozenset[BrokerCapability]
     addresses: AddressRules | None = ADDRESSES
     topic_fault = staticmethod(topic_fault)
+    topic_matches = staticmethod(topic_matches)
     links: type[LinkClient] | None = MqttLinks
 
     def __init__(self, target: Target) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from paho.mqtt.client import topic_matches_sub
+
 from speck.binding import AddressRules, Scheme
 from speck.model.topics import MAX_TOPIC_BYTES, plain_fault
 from speck.model.values import show
@@ -36,6 +38,11 @@ def topic_fault(topic: str) -> str | None:
     if topic.startswith("speck/"):
         return "must not lie below speck/: such topics belong to speck"
     return plain_fault(topic) or size_fault(topic)
+
+
+def topic_matches(topic: str, pattern: str) -> bool:
+    """Whether an MQTT filter fits a topic."""
+    return topic_matches_sub(pattern, topic)
 
 
 def plain_topic_fault(topic: str) -> str | None:

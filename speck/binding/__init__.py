@@ -54,6 +54,7 @@ from speck.binding.registry import (
     open_links,
     state_layout,
     topic_fault,
+    topic_matches,
 )
 from speck.binding.states import (
     Checkpointing,
@@ -126,4 +127,5 @@ __all__ = [
     "poll_engine",
     "state_layout",
     "topic_fault",
+    "topic_matches",
 ]

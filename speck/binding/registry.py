@@ -113,6 +113,13 @@ def topic_fault(kind: str, topic: str) -> str | None:
     return fault
 
 
+def topic_matches(kind: str, topic: str, pattern: str) -> bool:
+    """Whether a pattern of topics, as brokers of a kind write them (`topic_matches` of their
+    binder's class; without it only a topic itself), fits a topic."""
+    matches = getattr(find_binder(BROKERS, kind), "topic_matches", None)
+    return topic == pattern if matches is None else bool(matches(topic, pattern))
+
+
 def any_topic_fault(topic: str) -> str | None:
     """The same for brokers of all installed kinds: None if one of them takes the topic."""
     faults = [topic_fault(kind, topic) for kind in kinds(BROKERS)]

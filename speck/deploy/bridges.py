@@ -11,15 +11,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+from speck.binding import topic_matches
 from speck.errors import Problem
 from speck.model.link import JobLinks, Link
-from speck.model.scopes import matches_filter
 from speck.model.site import Site
 from speck.model.values import cut
 from speck.spec.topology import Graph, Node
 
 LABEL = "bridged_topics"
-"""A site's label: the topics that its bridges carry, as MQTT filters with commas between."""
+"""A site's label: the topics that its bridges carry, as its broker writes patterns of topics, with
+commas between."""
 _FEW = 5
 
 
@@ -30,6 +31,8 @@ class Bridges:
     groups: tuple[frozenset[str], ...]
     names: Mapping[str, frozenset[str]]
     filters: Mapping[str, tuple[str, ...]]
+    kinds: Mapping[str, str]
+    """Of the brokers, by site: each has its own patterns."""
 
     @classmethod
     def of(cls, names: Mapping[str, frozenset[str]], sites: Mapping[str, Site]) -> Bridges:
@@ -41,14 +44,17 @@ class Bridges:
         groups: list[frozenset[str]] = reduce(_join, map(frozenset, by_name.values()), [])
         labels = {name: site.labels[LABEL] for name, site in sites.items() if LABEL in site.labels}
         filters = {name: tuple(map(str.strip, text.split(","))) for name, text in labels.items()}
-        return cls(tuple(group for group in groups if len(group) > 1), names, filters)
+        kinds = {name: site.broker.kind for name, site in sites.items()}
+        return cls(tuple(group for group in groups if len(group) > 1), names, filters, kinds)
 
     def find_joined(self, link: Link) -> frozenset[str]:
         """The sites at whose brokers a link may be the same; only its own without a bridge."""
         group = next((group for group in self.groups if link.site in group), frozenset())
-        filters = [self.filters[site] for site in group if site in self.filters]
-        carried = not filters or any(
-            matches_filter(link.topic, each) for some in filters for each in some
+        labelled = [site for site in group if site in self.filters]
+        carried = not labelled or any(
+            topic_matches(self.kinds[site], link.topic, each)
+            for site in labelled
+            for each in self.filters[site]
         )
         return group if group and carried else frozenset({link.site})
 
@@ -109,7 +115,7 @@ def warn_of_repeats(links: Iterable[Link], bridges: Bridges) -> Iterator[str]:
             yield (
                 f"{bridges.describe(used)}: if a bridge carries {cut(merged.topic)}, its records"
                 " are at each of them, so that they may be taken more than once: what comes over a"
-                " bridge of MQTT 3.1.1 has no numbers by which repeats are known"
+                " bridge may have lost the numbers by which repeats are known"
             )
 
 

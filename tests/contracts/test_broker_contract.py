@@ -22,7 +22,14 @@ from bench import mount
 from binders.memory import Message, World
 from binders.mqtt.connect_options import ConnectOptions
 from binders.mqtt.connection import Connection
-from speck.binding import BrokerCapability, MessageBroker, Reservation, Target, open_broker
+from speck.binding import (
+    BrokerCapability,
+    MessageBroker,
+    Reservation,
+    Target,
+    open_broker,
+    topic_matches,
+)
 from speck.binding.capabilities import BROKER_CALLS
 from speck.errors import BrokerRefusedError, UnreachableError
 from speck.fog.mosquitto import Mosquitto
@@ -942,3 +949,29 @@ def test_what_a_log_has_deleted_before_it_was_taken_is_lost_and_counted() -> Non
             memory, news = judge(now, {"site": broker.view()}, readers, memory)
             counts.append([(each.kind, each.count) for each in news])
         assert counts == [[("lost", 4)], []], "at once: what was deleted does not come later"
+
+
+@pytest.mark.parametrize("kind", ["memory", "mqtt", "canal"])
+def test_a_topic_fits_a_pattern_that_is_the_topic_and_no_other_topic(kind: str) -> None:
+    """Whatever the syntax of patterns is: a binder without one has topics alone."""
+    with third_party():
+        assert topic_matches(kind, "traffic.a", "traffic.a")
+        assert not topic_matches(kind, "traffic.a", "traffic.b")
+        assert not topic_matches(kind, "traffic.a", "traffic")
+
+
+@pytest.mark.parametrize(
+    ("kind", "pattern", "is_fit"),
+    [
+        ("mqtt", "traffic/#", True),
+        ("mqtt", "+/a", True),
+        ("mqtt", "#", True),
+        ("mqtt", "other/#", False),
+        ("mqtt", "traffic/*", False),
+        ("canal", "traffic/#", False),
+        ("canal", "#", False),
+    ],
+)
+def test_patterns_of_topics_are_those_of_their_kind(kind: str, pattern: str, is_fit: bool) -> None:
+    with third_party():
+        assert topic_matches(kind, "traffic/a", pattern) is is_fit
