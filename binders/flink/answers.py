@@ -293,6 +293,7 @@ def counter_names(metrics: Iterable[Json]) -> list[str]:
 
 _TASK_TIMES = ("accumulateBusyTimeMs", "accumulateIdleTimeMs", "accumulateBackPressuredTimeMs")
 _NO_OPERATOR = ("Shuffle.", "buffers.", "Buffers.", "GarbageCollector.", "Status.")
+_SOURCE_CONNECTED = re.compile(r"Source__.+\.connected")
 _GAUGE = re.compile(
     r"PerSecond$|[wW]atermark|Lag$|(?:^|\.)current[A-Z]|Usage$|Ratio$|[iI]dleTime$"
     r"|_(?:min|max|mean|median|stddev|p\d+)$|\.split\."
@@ -326,6 +327,16 @@ def sum_subtasks(vertex: str, values: Iterable[Json]) -> dict[str, float]:
         if abs(value) != float("inf") and value == value:
             total[name] = total.get(name, 0.0) + value
     return total
+
+
+def source_connected(metrics: Mapping[str, float]) -> bool | None:
+    """Whether every source is connected (`Source__mqtt-source.connected`), by the sums of
+    `FlinkEngine.metrics`; None if none reports it.
+
+    Sinks report `connected`, too, and that of a committer is 0 while it has nothing to send.
+    """
+    gauges = [value for name, value in metrics.items() if _SOURCE_CONNECTED.fullmatch(name)]
+    return all(gauges) if gauges else None
 
 
 def plan_nodes(answer: Mapping[str, Any]) -> tuple[PlanNode, ...]:

@@ -330,6 +330,10 @@ class FlinkEngine:
                     totals[name] = totals.get(name, 0.0) + value
             return totals
 
+    def is_connected(self, engine_job_id: str) -> bool | None:
+        """Return what the connector of its source reports; its requests are those of `metrics`."""
+        return answers.source_connected(self.metrics(engine_job_id))
+
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
         """Return the counters of every subtask of the running jobs and the resources used by the
         workers; sends two requests for a job with one vertex, one more for each other vertex."""

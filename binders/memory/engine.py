@@ -269,6 +269,12 @@ class MemoryEngine:
                 "sink.numRecordsSend": float(job.sent),
             }
 
+    def is_connected(self, engine_job_id: str) -> bool | None:
+        """Not reported: a job is connected as soon as it runs."""
+        with self._call("is_connected", engine_job_id):
+            self._find_job("read the metrics of", engine_job_id)
+            return None
+
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
         """Count the messages that running jobs have taken and sent; a test may set other
         `measures`."""

@@ -178,6 +178,10 @@ class EnginesBeside:
         engine = self._owner(engine_job_id)
         return engine.metrics(engine_job_id) if _measures(engine) else {}
 
+    def is_connected(self, engine_job_id: str) -> bool | None:
+        engine = self._owner(engine_job_id)
+        return engine.is_connected(engine_job_id) if _measures(engine) else None
+
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
         """The figures of the site's own engine, with the jobs of both. Raises SpeckError if none
         that measures answers."""

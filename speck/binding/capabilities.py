@@ -14,11 +14,12 @@ _STATE = (
     *("stop", "save", "save_progress", "checkpoint", "checkpoint_progress", "newest_state"),
     *("checkpointing", "state_folder"),
 )
+_METRICS = ("metrics", "is_connected", "measure", "job_plan")
 ENGINE_CALLS: Mapping[str, StrEnum] = {
     **dict.fromkeys(_STATE, EngineCapability.STATE),
     **dict.fromkeys(("try_main",), EngineCapability.TRIAL),
     **dict.fromkeys(("resend",), EngineCapability.RESEND),
-    **dict.fromkeys(("metrics", "measure", "job_plan"), EngineCapability.METRICS),
+    **dict.fromkeys(_METRICS, EngineCapability.METRICS),
 }
 BROKER_CALLS: Mapping[str, StrEnum] = {
     **dict.fromkeys(("announce", "confirm_sessions", "forget"), BrokerCapability.REPORTS),

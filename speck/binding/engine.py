@@ -206,6 +206,11 @@ class StreamEngine(Protocol):
         """Return counters by operator-scoped name, summed over subtasks; without those that the
         engine does not report."""
 
+    def is_connected(self, engine_job_id: str) -> bool | None:
+        """Whether the source of this incarnation is connected to its broker; None if it does not
+        report that. What its sinks report does not count. Raises EngineRefusedError if the engine
+        does not know the job."""
+
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
         """Measure these jobs and the engine; see `speck.model.measurement`. Jobs that do not run,
         or whose metrics cannot be read, are omitted. Values may be older than the call."""

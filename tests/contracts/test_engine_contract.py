@@ -497,7 +497,7 @@ def test_an_unknown_job_is_unknown_and_nothing_else(bench: Bench, engine: Stream
     assert engine.exceptions(nobody) == []
     asks = [engine.newest_state, engine.has_finished]
     if EngineCapability.METRICS in engine.capabilities:
-        asks += [engine.job_plan, engine.metrics]
+        asks += [engine.job_plan, engine.metrics, engine.is_connected]
     for ask in asks:
         with pytest.raises(EngineRefusedError, match=rf"^cannot .*{nobody}"):
             ask(nobody)
@@ -664,6 +664,7 @@ def test_plan_and_metrics_of_a_running_job(bench: Bench, engine: StreamEngine) -
 
     metrics = wait_for(count_records, "metrics with counters of records")
     assert all(isinstance(value, float) for value in metrics.values())
+    assert engine.is_connected(job) is not False, "a source without a broker misses none"
     assert engine.exceptions(job) == []
 
 
@@ -749,6 +750,7 @@ def test_an_engine_that_does_not_answer_is_unreachable(bench: Bench) -> None:
     measuring = [
         lambda: absent.job_plan(job),
         lambda: absent.metrics(job),
+        lambda: absent.is_connected(job),
         lambda: absent.measure([job]),
     ]
     calls = [
@@ -857,6 +859,7 @@ def test_a_job_runs_on_the_engine_that_takes_its_artifact(tmp_path: Path) -> Non
         assert set(engine.jobs()) == {here, there} == set(engine.view().jobs)
         assert engine.try_main(woven) == Trial()
         assert engine.metrics(there) == {}
+        assert engine.is_connected(there) is None
         assert set(engine.measure([here, there]).jobs) == {here}
         assert stop(bench, engine, there).endswith(f"/runs/{there}")
         again = bench.open()  # after a restart of the service it is found by asking both

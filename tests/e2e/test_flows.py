@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from speck.binding import Target, open_engine
-from speck.deploy.operations.connecting import source_connected
 from speck.model.values import JsonObject
 from tests.e2e.harness import (
     Speck,
@@ -199,7 +198,7 @@ def await_source_told_as_connected(speck: Speck, job_name: str) -> None:
     engine = open_engine("flink", Target(site.engine_address))
     figures = wait_for(lambda: engine.metrics(where["engine_job_id"]), "figures")
     assert figures["Source__mqtt-source.connected"] == 1, figures
-    assert source_connected(figures), figures
+    assert engine.is_connected(where["engine_job_id"]) is True
 
 
 @pytest.mark.long

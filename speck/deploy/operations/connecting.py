@@ -1,36 +1,18 @@
-"""Whether an incarnation's source is connected, and why not, by the metrics of its engine."""
+"""Whether an incarnation's source is connected, and why not, as its engine reports it."""
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 from speck.binding import EngineCapability, StreamEngine
 from speck.errors import SpeckError
 from speck.model.measurement import LinkMeasure
 
-_SOURCE = "source"
-
 
 def is_connected(engine: StreamEngine, engine_job_id: str) -> bool:
-    """Whether an incarnation's source is connected, as far as its engine reports it. Raises
-    SpeckError."""
+    """Whether an incarnation's source is connected; true also if its engine does not report it.
+    Raises SpeckError."""
     if EngineCapability.METRICS not in engine.capabilities:
         return True
-    return source_connected(engine.metrics(engine_job_id))
-
-
-def source_connected(figures: Mapping[str, float]) -> bool:
-    """False if a source reports `connected` as 0; true also if no source reports it.
-
-    `figures` are metrics by operator (`Source__mqtt-source.connected`), as returned by
-    `StreamEngine.metrics`. Sinks report `connected` too, and that of a committer is 0 while it has
-    nothing to send.
-    """
-    for name, value in figures.items():
-        operator, _, metric = name.rpartition(".")
-        if metric == "connected" and value == 0 and operator.lower().startswith(_SOURCE):
-            return False
-    return True
+    return engine.is_connected(engine_job_id) is not False
 
 
 def explain_disconnection(engine: StreamEngine, engine_job_id: str) -> LinkMeasure | None:

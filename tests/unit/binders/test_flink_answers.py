@@ -289,3 +289,22 @@ def test_a_plan_is_read_with_how_records_are_shipped() -> None:
     )
     with pytest.raises(KeyError):
         answers.plan_nodes({"plan": {"anything": "else"}})
+
+
+@pytest.mark.parametrize(
+    ("gauges", "expected"),
+    [
+        ({"Source__mqtt-source.connected": 1.0}, True),
+        ({"Source__mqtt-source.connected": 0.0}, False),
+        ({"Source__a.connected": 2.0, "Source__b.connected": 0.0}, False),
+        ({"Source__mqtt-source.connected": 1.0, "mqtt-sink__Committer.connected": 0.0}, True),
+        ({"mqtt-sink__Committer.connected": 0.0, "mqtt-sink__Writer.connected": 1.0}, None),
+        ({"Source__numbers.numRecordsOut": 0.0}, None),
+        ({}, None),
+    ],
+)
+def test_what_sinks_report_is_no_word_about_the_source(
+    gauges: dict[str, float], expected: bool | None
+) -> None:
+    """A committer connects when it has to send."""
+    assert answers.source_connected(gauges) is expected

@@ -13,7 +13,6 @@ import pytest
 
 from binders.memory import MemoryEngine, World
 from speck.binding import EngineCapability
-from speck.deploy.operations import connecting
 from speck.errors import EngineRefusedError, PermanentError, UnreachableError
 from speck.model.change import ChangeReport
 from speck.model.plan_outline import OperationOutcome
@@ -328,12 +327,12 @@ def test_the_way_back_repeats_nothing_that_the_failed_one_has_published(
     feed(b"1")
     World.current().auto_pump = False
 
-    def is_connected(metrics: object) -> bool:
+    def is_connected(*_: object) -> bool:
         World.current().feed("tcp://edge-a.test:1883", "A-in", [b"2"], "sensor")
         World.current().pump(checkpoint=False)
         return False
 
-    monkeypatch.setattr(connecting, "source_connected", is_connected)
+    monkeypatch.setattr(MemoryEngine, "is_connected", is_connected)
     service.executions.patience = replace(HASTY, connect_s=0.0, start_s=0.2)
     apply(service, at("cloud"), state="failed")
     monkeypatch.undo()
@@ -348,7 +347,7 @@ def test_a_failed_start_is_not_stopped_where_the_engine_takes_no_savepoints(
     service.connections.close()  # a binder tells its capabilities when it is opened
     engine("cloud").capabilities = frozenset(EngineCapability) - {EngineCapability.STATE}
     apply(service, at("edge-a", upgrade="stateless"))
-    monkeypatch.setattr(connecting, "source_connected", lambda metrics: False)
+    monkeypatch.setattr(MemoryEngine, "is_connected", lambda *_: False)
     service.executions.patience = replace(HASTY, connect_s=0.0, start_s=0.2)
     apply(service, at("cloud", upgrade="stateless"), state="failed")
     assert list(running()) == ["edge-a"]
@@ -454,15 +453,16 @@ def _never_connected_at(
     service.executions.patience = replace(
         HASTY, connect_s=0.0, start_s=start_s, forgotten_s=0.05, stop_poll_s=0.01
     )
-    look_on, counts = Event(), MemoryEngine.metrics
+    look_on, is_connected = Event(), MemoryEngine.is_connected
 
-    def metrics(client: MemoryEngine, job_id: str) -> dict[str, float]:
+    def is_connected_here(client: MemoryEngine, job_id: str) -> bool | None:
         is_there = client._engine is engine(site)
         if is_there:
             look_on.wait(LIMIT_S)
-        return {**counts(client, job_id), "source.connected": float(not is_there)}
+        known = is_connected(client, job_id)
+        return False if is_there else known
 
-    monkeypatch.setattr(MemoryEngine, "metrics", metrics)
+    monkeypatch.setattr(MemoryEngine, "is_connected", is_connected_here)
     return look_on
 
 

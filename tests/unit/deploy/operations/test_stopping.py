@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from threading import Event
 
 import pytest
 
@@ -292,13 +293,12 @@ def test_a_start_that_took_long_is_done_once_its_source_is_connected(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.executions.patience = replace(HASTY, connect_s=0.0)
-    # what the sink tells is no word about the source: a committer connects when it has to send
-    connected = {"Source__mqtt-source.connected": 0.0, "mqtt-sink__Committer.connected": 0.0}
-    monkeypatch.setattr(MemoryEngine, "metrics", lambda binder, job_id: dict(connected))
+    is_connected = Event()
+    monkeypatch.setattr(MemoryEngine, "is_connected", lambda *_: is_connected.is_set())
     change = service.compositions.apply(composition(A), SOON).change
     wait_for(lambda: len(engine("edge-a").running()) == 1)
     assert service.changes.get(change).state == "running"
-    connected["Source__mqtt-source.connected"] = 1.0
+    is_connected.set()
     assert over(service, change).state == "done"
 
 
@@ -306,7 +306,7 @@ def test_a_source_whose_broker_is_away_does_not_fail_its_start(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.executions.patience = replace(HASTY, connect_s=0.0)
-    monkeypatch.setattr(MemoryEngine, "metrics", lambda binder, job_id: {"source.connected": 0.0})
+    monkeypatch.setattr(MemoryEngine, "is_connected", lambda *_: False)
     change = service.compositions.apply(composition(A), SOON).change
     wait_for(lambda: len(engine("edge-a").running()) == 1)
     broker("edge-a").unreachable = True
