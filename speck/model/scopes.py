@@ -1,7 +1,8 @@
 """What a token is limited to, beside its role: compositions, topics and sites.
 
 Pure matching of names against patterns; `speck.service.access_policy` decides with it about what is
-stored.
+stored. The patterns are speck's own, also those of topics (docs/tokens.md): a token holds for
+brokers of all kinds, and a kind that is installed later must not change what it may see.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ class Scopes:
     """Patterns in each dimension; None in a dimension without a limit.
 
     `compositions` and `sites` are globs as in `fnmatch`, matched against whole names with regard
-    to case; `topics` are MQTT filters. A job that was posted alone counts as a composition of its
-    own name.
+    to case; `topics` are patterns as `matches_topic` has them. A job that was posted alone counts
+    as a composition of its own name.
     """
 
     compositions: Patterns = None
@@ -50,7 +51,7 @@ class Scopes:
 
     def has_topic(self, topic: str) -> bool:
         """Whether a topic lies inside."""
-        return self.topics is None or any(matches_filter(topic, pattern) for pattern in self.topics)
+        return self.topics is None or any(matches_topic(pattern, topic) for pattern in self.topics)
 
     def to_json(self) -> dict[str, list[str] | None]:
         """`{compositions, topics, sites}`, each a list, or null without a limit."""
@@ -71,7 +72,7 @@ class Scopes:
             if not 1 <= len(patterns) <= MOST_PATTERNS:
                 fault = f"must hold 1 to {MOST_PATTERNS} patterns; leave it out for no limit"
                 problems.append(Problem(name, fault))
-            check = _find_filter_fault if name == "topics" else _find_glob_fault
+            check = _find_topic_fault if name == "topics" else _find_glob_fault
             for index, pattern in enumerate(patterns[:MOST_PATTERNS]):
                 if (found := check(pattern)) is not None:
                     problems.append(Problem(f"{name}[{index}]", found))
@@ -87,9 +88,13 @@ DIMENSIONS = ("compositions", "topics", "sites")
 UNLIMITED = Scopes()
 
 
-def matches_filter(topic: str, pattern: str) -> bool:
-    """Whether an MQTT topic matches an MQTT filter: `+` stands for one level, `#` at the end for
-    any number of levels, its parent included (MQTT 5, section 4.7)."""
+def matches_topic(pattern: str, topic: str) -> bool:
+    """Whether a pattern matches a topic of any broker, with regard to case.
+
+    Levels lie between slashes; a topic without any, as some kinds of brokers have them, is one
+    level. `+` stands for one level, `#` at the end for any number of levels, its parent included.
+    Neither stands for a first level that begins with `$`: brokers publish about themselves there.
+    """
     levels, patterns = topic.split("/"), pattern.split("/")
     if topic.startswith("$") and patterns[0] in ("+", "#"):
         return False
@@ -117,11 +122,11 @@ def _find_glob_fault(pattern: str) -> str | None:
     return None
 
 
-def _find_filter_fault(pattern: str) -> str | None:
+def _find_topic_fault(pattern: str) -> str | None:
     levels = pattern.split("/")
     wild = [level for level in levels if "+" in level or "#" in level]
     if not pattern or len(pattern) > _LONGEST or "\0" in pattern:
         return f"must have 1 to {_LONGEST} characters"
     if any(level not in ("+", "#") for level in wild) or "#" in levels[:-1]:
-        return f"{pattern[:40]!r} is no MQTT filter: + stands for a level, # for the rest"
+        return f"{pattern[:40]!r} is no pattern of topics: + stands for a level, # for the rest"
     return None

@@ -35,7 +35,9 @@ class StoredToken:
     compositions: Annotated[
         tuple[str, ...] | None, Shown("globs of compositions and of jobs posted alone; null: all")
     ]
-    topics: Annotated[tuple[str, ...] | None, Shown("MQTT filters of topics; null: all")]
+    topics: Annotated[
+        tuple[str, ...] | None, Shown("patterns of topics (docs/tokens.md); null: all")
+    ]
     sites: Annotated[tuple[str, ...] | None, Shown("globs of sites; null: all")]
     sha256: Annotated[str, Shown(hidden=True)]
     at: Annotated[str, Shown("when it was added")]

@@ -44,7 +44,7 @@ def _patterns(description: str) -> fields.List[Any]:
 
 class _ScopesShape(Schema):
     compositions = _patterns("globs of compositions and of jobs posted alone; null: all")
-    topics = _patterns("MQTT filters of topics; null: all")
+    topics = _patterns("patterns of topics (docs/tokens.md); null: all")
     sites = _patterns("globs of sites; null: all")
 
 

@@ -62,8 +62,8 @@ def token() -> None:
 @click.option(
     "--topics",
     multiple=True,
-    metavar="FILTER",
-    help="Limit it to topics, as an MQTT filter like 'traffic/#'; may be repeated.",
+    metavar="PATTERN",
+    help="Limit it to topics, like 'traffic/#' (+: one level, #: the rest); may be repeated.",
 )
 @click.option(
     "--sites",

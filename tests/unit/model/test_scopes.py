@@ -1,10 +1,12 @@
-"""Scopes of tokens: globs and MQTT filters."""
+"""Scopes of tokens: globs and patterns of topics."""
 
 from __future__ import annotations
 
 import pytest
 
-from speck.model.scopes import MOST_PATTERNS, UNLIMITED, Scopes, describe, matches_filter
+from speck.binding import topic_matches
+from speck.model.scopes import MOST_PATTERNS, UNLIMITED, Scopes, describe, matches_topic
+from tests.third_party_kinds import third_party
 
 
 @pytest.mark.parametrize(
@@ -29,10 +31,14 @@ from speck.model.scopes import MOST_PATTERNS, UNLIMITED, Scopes, describe, match
         ("T-1", "T-1/", False),
         ("T-1", "T-12", False),
         ("a/*", "a/b", False),
+        ("traffic.raw", "traffic.raw", True),
+        ("traffic.#", "traffic.raw", False),
+        ("+", "traffic.raw", True),
+        ("#", "traffic.raw", True),
     ],
 )
-def test_topics_match_as_in_mqtt(pattern: str, topic: str, matches: bool) -> None:
-    assert matches_filter(topic, pattern) is matches
+def test_topics_match_by_levels(pattern: str, topic: str, matches: bool) -> None:
+    assert matches_topic(pattern, topic) is matches
 
 
 def test_names_match_as_in_fnmatch_with_regard_to_case() -> None:
@@ -79,3 +85,18 @@ def test_scopes_are_read_back() -> None:
 )
 def test_what_is_no_pattern_is_named(scopes: Scopes, path: str) -> None:
     assert [problem.path for problem in scopes.find_problems()] == [path]
+
+
+@pytest.mark.parametrize(
+    "topic", ["traffic/a", "traffic/a/b", "traffic", "$own/a", "/a", "a//b", "traffic.raw"]
+)
+@pytest.mark.parametrize(
+    "pattern", ["traffic/#", "traffic/+", "#", "+", "+/a", "$own/#", "/+", "a/+/b", "traffic.raw"]
+)
+def test_what_a_token_may_see_is_the_same_at_brokers_of_all_kinds(topic: str, pattern: str) -> None:
+    """The language is that of MQTT's filters; a kind with another one changes nothing about it."""
+    inside = Scopes(topics=(pattern,)).has_topic(topic)
+    assert inside is topic_matches("mqtt", topic, pattern)
+    with third_party():
+        assert not topic_matches("canal", topic, pattern) or topic == pattern
+        assert Scopes(topics=(pattern,)).has_topic(topic) is inside
