@@ -268,7 +268,7 @@ def late_start(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = bench.world.engine("http://edge-a:8081")
     bench.service.executions.patience = Patience(connect_s=0.0, start_s=0.05)
     with monkeypatch.context() as patched:
-        patched.setattr(MemoryEngine, "metrics", lambda *_: {"source.connected": 0.0})
+        patched.setattr(MemoryEngine, "is_connected", lambda *_: False)
         bench.client.post("/compositions?wait=30", json=composition(job("A")))
     assert not bench.service.records.inventory("demo").jobs["A"].confirmed
     assert engine.running()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -129,7 +129,7 @@ def test_the_losses_of_a_job_go_on_over_its_incarnations(watched: Watched) -> No
 
 def disconnect(monkeypatch: pytest.MonkeyPatch, problem: str, site: str = "edge-a") -> None:
     """Let the connector of each job at a site report that its source is not connected."""
-    measure, metrics = MemoryEngine.measure, MemoryEngine.metrics
+    measure, is_connected = MemoryEngine.measure, MemoryEngine.is_connected
 
     def measure_links(self: MemoryEngine, job_ids: Sequence[str]) -> EngineMeasures:
         measures = measure(self, job_ids)
@@ -142,12 +142,11 @@ def disconnect(monkeypatch: pytest.MonkeyPatch, problem: str, site: str = "edge-
         }
         return replace(measures, jobs={**measures.jobs, **refused})
 
-    def measure_connection(self: MemoryEngine, job_id: str) -> Mapping[str, float]:
-        here = job_id in engine(site).jobs
-        return {"source.connected": 0.0} if here else metrics(self, job_id)
+    def is_connected_elsewhere(self: MemoryEngine, job_id: str) -> bool | None:
+        return False if job_id in engine(site).jobs else is_connected(self, job_id)
 
     monkeypatch.setattr(MemoryEngine, "measure", measure_links)
-    monkeypatch.setattr(MemoryEngine, "metrics", measure_connection)
+    monkeypatch.setattr(MemoryEngine, "is_connected", is_connected_elsewhere)
 
 
 def begin(watched: Watched, *jobs: JsonObject) -> str:
