@@ -19,6 +19,7 @@ def only_3_1_1(server: Mosquitto, *, refusal: bytes = REFUSAL) -> Iterator[str]:
     `refusal` it only hangs up."""
     ended = threading.Event()
     threads: list[threading.Thread] = []
+    ends: list[socket.socket] = []
 
     def start(target: Callable[..., None], *args: object) -> None:
         thread = threading.Thread(target=target, args=args)
@@ -37,6 +38,7 @@ def only_3_1_1(server: Mosquitto, *, refusal: bytes = REFUSAL) -> Iterator[str]:
                 client.close()
                 continue
             broker = socket.create_connection((server.host, server.port))
+            ends.extend((client, broker))
             broker.sendall(first)
             start(copy, client, broker)
             start(copy, broker, client)
@@ -48,9 +50,12 @@ def only_3_1_1(server: Mosquitto, *, refusal: bytes = REFUSAL) -> Iterator[str]:
         except OSError:
             pass
         finally:
-            for end in (source, sink):
-                with suppress(OSError):
-                    end.shutdown(socket.SHUT_RDWR)
+            hang_up(source, sink)
+
+    def hang_up(*ends: socket.socket) -> None:
+        for end in ends:
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
 
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.1)
@@ -59,5 +64,6 @@ def only_3_1_1(server: Mosquitto, *, refusal: bytes = REFUSAL) -> Iterator[str]:
             yield f"tcp://127.0.0.1:{listener.getsockname()[1]}"
         finally:
             ended.set()
+            hang_up(*ends)
             for thread in threads:
                 thread.join(10)
