@@ -389,7 +389,7 @@ def test_a_large_message_of_a_reader_s_session_is_read_but_not_kept() -> None:
 def test_a_broker_that_takes_hardly_anything_is_checked() -> None:
     with hostile(b"") as server:
         server.connack = b"\x20\x08\x00\x00\x05\x27\x00\x00\x00\x01"  # Maximum Packet Size 1
-        found = MqttBroker(Target(server.address)).check()
+        found = MqttBroker(Target(server.address, timeout_s=1.0)).check()
     assert "max_packet_size" in {finding.setting for finding in found}
 
 
