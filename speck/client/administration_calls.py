@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from speck.client.transport import Content, Transport, path_part
-from speck.client.uploads import LONG_S, Upload
+from speck.client.uploads import LONG_S, FileBody
 from speck.model.values import JsonObject
 
 
@@ -25,7 +25,7 @@ class AdministrationCalls(Transport):
             answer = self._call(
                 "PUT",
                 f"/artifacts/{path_part(sha256)}",
-                data=Upload(stream, length, on_sent),
+                data=FileBody(stream, length, on_sent),
                 headers={"Content-Type": "application/java-archive"},
             )
         return answer.status_code == 201

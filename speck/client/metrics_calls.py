@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from speck.client.transport import Content, Transport
-from speck.client.uploads import LONG_S, Upload
+from speck.client.uploads import LONG_S, FileBody
 from speck.model.values import JsonObject
 
 
@@ -49,7 +49,7 @@ class MetricsCalls(Transport):
                 "POST",
                 "/metrics/import",
                 query={"format": form, "table": table, "name": file.name},
-                data=Upload(stream, length, on_sent),
+                data=FileBody(stream, length, on_sent),
                 headers={"Content-Type": "application/octet-stream"},
                 answer_s=LONG_S,
             )

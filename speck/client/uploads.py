@@ -11,7 +11,7 @@ LONG_S = 1800.0
 """How long the transfer of a large file may take."""
 
 
-class Upload:
+class FileBody:
     """A file as a request's body of known length; `on_sent` is called with each chunk's size."""
 
     def __init__(self, stream: BinaryIO, length: int, on_sent: Callable[[int], object] | None):

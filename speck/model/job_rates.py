@@ -9,7 +9,7 @@ from speck.model.shown import Shown
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class WorkRates:
     """What was done between the last two polls that returned new counters."""
 
     seconds: Annotated[float | None, Shown("time between those polls")]
@@ -29,7 +29,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskRates(Work):
+class TaskRates(WorkRates):
     """One subtask of a task (`vertex`)."""
 
     vertex: str
@@ -49,7 +49,7 @@ class CheckpointSize:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRates(Work):
+class JobRates(WorkRates):
     """A job: its shares are those of the busiest subtask, its totals those of sources and sinks."""
 
     at: Annotated[str | None, Shown("RFC 3339: the newest sample")]

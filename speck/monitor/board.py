@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from speck.model.incarnation import Incarnation
 from speck.model.observation import RunState
 from speck.monitor.health import Key
-from speck.monitor.judge import NO_FINDING, Finding, Observed, Sight, observe
+from speck.monitor.judge import NO_FINDING, JobFinding, Observed, Sight, observe
 from speck.sites.site_polls import SitePolls
 
 
@@ -45,7 +45,7 @@ class Board:
 
     def __init__(self, polls: SitePolls) -> None:
         self._polls = polls
-        self._findings: Mapping[Key, Finding] = {}
+        self._findings: Mapping[Key, JobFinding] = {}
         self._messages_lost: Mapping[str, int] = {}
         self._losses: Mapping[str, Losses] = {}
         self._outcomes: dict[Key, _Outcome] = {}
@@ -54,7 +54,7 @@ class Board:
 
     def publish(
         self,
-        findings: Mapping[Key, Finding],
+        findings: Mapping[Key, JobFinding],
         messages_lost: Mapping[str, int],
         losses: Mapping[str, Losses],
     ) -> None:
@@ -113,7 +113,7 @@ class Board:
         )
         return Sight.UNSEEN if before is Sight.ABSENT else before
 
-    def finding(self, key: Key, incarnation: Incarnation) -> Finding:
+    def finding(self, key: Key, incarnation: Incarnation) -> JobFinding:
         """What the watch has found about an incarnation."""
         finding = self._findings.get(key)
         if finding is None or finding.engine_job_id != incarnation.engine_job_id:
@@ -137,6 +137,6 @@ class Board:
         return [name for (_, name), finding in self._findings.items() if finding.link_problem]
 
 
-def explain_link(finding: Finding, problem: str | None, *, stalls: bool) -> Finding:
+def explain_link(finding: JobFinding, problem: str | None, *, stalls: bool) -> JobFinding:
     """The finding with what the job's connector reports of its links."""
     return replace(finding, link_problem=problem, link_stalls=stalls) if problem else finding

@@ -15,7 +15,7 @@ from speck.model.engines import EngineAt
 from speck.model.incarnation import StartState
 from speck.model.job_state import JobState
 from speck.model.observation import EngineView, RunState
-from speck.monitor.judge import Facts, Finding, Observed, Sight, judge, observe
+from speck.monitor.judge import Facts, JobFinding, Observed, Sight, judge, observe
 from speck.monitor.stalls import STALL_LIMITS, Course, Progress, StallLimits, follow
 
 Key = tuple[str, str]
@@ -89,7 +89,7 @@ class Watched:
             has_base=self.has_base,
             error=self.error,
             observed=observed,
-            finding=Finding(self.engine_job_id, stall=stall, was_stopped=True),
+            finding=JobFinding(self.engine_job_id, stall=stall, was_stopped=True),
         )
 
 

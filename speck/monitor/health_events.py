@@ -10,7 +10,7 @@ from speck.model.job_state import JobState
 from speck.model.observation import EngineView
 from speck.monitor.failure_causes import Cause, FailureCauses
 from speck.monitor.health import JobMemory, Key, Memory, RepairDecision, Watched
-from speck.monitor.judge import Finding
+from speck.monitor.judge import JobFinding
 from speck.sites.connections import Connections
 from speck.sites.poll_cache import Poll
 from speck.store.records import Records
@@ -44,16 +44,16 @@ class HealthEvents:
         self._asked_at: dict[Key, float] = {}
         """When an engine was asked last for the failures of a job, with an answer or without."""
         self._unhealthy_since: dict[Key, float] = {}
-        self._shown: dict[Key, tuple[JobMemory, Cause | None, Finding]] = {}
+        self._shown: dict[Key, tuple[JobMemory, Cause | None, JobFinding]] = {}
 
-    def find(self, key: Key, memory: JobMemory) -> Finding:
+    def find(self, key: Key, memory: JobMemory) -> JobFinding:
         """What is known of a job beside its engine's last report."""
         cause = self._causes.get(key)
         shown = self._shown.get(key)
         if shown is not None and shown[0] is memory and shown[1] is cause:
             return shown[2]
         loops = cause is not None and _is_loop(memory, cause)
-        finding = Finding(
+        finding = JobFinding(
             memory.engine_job_id,
             stall=memory.stall,
             failure=str(cause) if cause is not None else None,

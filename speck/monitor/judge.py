@@ -51,7 +51,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class JobFinding:
     """What the watch has found out about an incarnation in several polls.
 
     `stall` says why it makes no progress, `failure` why it failed last, `waits` what a repair waits
@@ -70,7 +70,7 @@ class Finding:
     was_stopped: bool = False
 
 
-NO_FINDING = Finding()
+NO_FINDING = JobFinding()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Facts:
     work: Work | None = None
     error: str | None = None
     observed: Observed = Sight.UNSEEN
-    finding: Finding = NO_FINDING
+    finding: JobFinding = NO_FINDING
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ def _judge_work(work: Work | None) -> JobState | None:
     return _BY_ACTION.get(work.action)
 
 
-def _judge_history(momentary: JobState, finding: Finding) -> JobState:
+def _judge_history(momentary: JobState, finding: JobFinding) -> JobState:
     """The state of a job between two failures, or that cannot use a link, is not what it seems."""
     if finding.failures and momentary in _UP:
         return JobState.RESTARTING

@@ -20,7 +20,7 @@ from speck.monitor.checkpoint_folders import CheckpointFolders
 from speck.monitor.finished import FinishedJobs
 from speck.monitor.health import Key, Memory, Watched, decide, wants_progress
 from speck.monitor.health_events import HealthEvents
-from speck.monitor.judge import Finding
+from speck.monitor.judge import JobFinding
 from speck.monitor.link_reports import NOTHING
 from speck.monitor.link_watch import LinkWatch, Measured
 from speck.monitor.moved_brokers import MovedBrokers
@@ -202,7 +202,7 @@ class Watch:
             if links.problem is not None:
                 finding = findings.get(key)
                 if finding is None or finding.engine_job_id != links.engine_job_id:
-                    finding = Finding(links.engine_job_id)
+                    finding = JobFinding(links.engine_job_id)
                 stalls = self.links.stalls(now, key)
                 findings[key] = explain_link(finding, links.problem, stalls=stalls)
         lost = {site: self.sessions.lost_at(site) for site in self._records.sites.all()}

@@ -28,7 +28,7 @@ class PlacedJob:
     """One job: where it is, where it is to be, what that saves compared with the site
     `compared_with`, what its move costs, and why.
 
-    `saved_bytes_per_s` is what would be sent between sites in addition if only this job were at
+    `saved_bytes_per_s` says how many more bytes would cross between sites if this job alone were at
     `compared_with`: where it is today if it moves, else the cloud, else the edge that the ranking
     suggests. None: there is nothing to compare, or no evidence.
     """

@@ -18,8 +18,8 @@ MEDIUM_SPREAD = MEDIUM_OVERLOAD = 0.3
 """Above these the analyzer's confidence is low (`speck.analyzer.job_evidence.rate_confidence`)."""
 
 LEGEND = {
-    "saves": "what would be sent between sites in addition if only this job were at the site of the"
-    " next column",
+    "saves": "how many more bytes would cross between sites if this job alone were at the site of"
+    " the next column",
     "costs": "what the move costs once: the job's state, and what arrives while it is silent",
     "paid off": "when the move has saved as many bytes as it costs",
     "confidence": "how well the figures are supported; with low confidence the autopilot waits",

@@ -26,7 +26,7 @@ class AdviceRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class AdviceOutcome:
     """The analysis that advice goes by, and the placement that follows; None while it runs."""
 
     analysis: Analysis
@@ -52,17 +52,17 @@ class Advisor:
         subject = request.composition if alone else None
         return self._start(AnalysisRequest(subject, request.window_s)).id
 
-    def advise(self, request: AdviceRequest, analysis_id: str) -> Advice:
+    def advise(self, request: AdviceRequest, analysis_id: str) -> AdviceOutcome:
         """The advice, without a placement while the analysis runs.
 
         Raises NotFoundError, InvalidError; ConflictError if the analysis failed.
         """
         analysis = self._placements.analyses.get(analysis_id)
         if not analysis.state.over:
-            return Advice(analysis)
+            return AdviceOutcome(analysis)
         if analysis.state is AnalysisState.FAILED:
             raise ConflictError(str(analysis.error))
         placement = self._placements.make(
             request.composition, request.policy, analysis_id, request.limits, scale=request.scale
         )
-        return Advice(analysis, placement)
+        return AdviceOutcome(analysis, placement)

@@ -38,7 +38,7 @@ OLD_H = 1.0
 """From this age on (hours) a placement notes how old its analysis is."""
 
 
-class Analyses(Protocol):
+class AnalysisSource(Protocol):
     """Where measurements come from."""
 
     def get(self, analysis_id: str) -> Analysis:
@@ -67,7 +67,7 @@ class Placements:
         views: CompositionViews,
         polls: SitePolls,
         clock: Clock,
-        analyses: Analyses,
+        analyses: AnalysisSource,
         horizon_s: float,
     ):
         """`horizon_s`: seconds within which a move has to pay for itself."""

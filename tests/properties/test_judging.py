@@ -13,12 +13,12 @@ from speck.model.job_change import Action
 from speck.model.job_state import JobState
 from speck.model.observation import RunState
 from speck.model.plan_outline import OperationState
-from speck.monitor.judge import Facts, Finding, Sight, Work, judge
+from speck.monitor.judge import Facts, JobFinding, Sight, Work, judge
 
 TEXTS = st.none() | st.just("bad")
 OPERATIONS = st.frozensets(st.sampled_from(OperationState), min_size=1)
 FINDINGS = st.builds(
-    Finding,
+    JobFinding,
     stall=TEXTS,
     failure=TEXTS,
     failures=st.integers(0, 3),
@@ -70,7 +70,7 @@ def test_before_the_first_poll_nothing_is_claimed_about_an_engine(facts: Facts) 
 
 @given(FACTS, FINDINGS, st.booleans())
 def test_a_change_at_work_has_the_last_word_and_alters_nothing_at_the_engine(
-    facts: Facts, finding: Finding, has_work: bool
+    facts: Facts, finding: JobFinding, has_work: bool
 ) -> None:
     facts = facts if has_work else replace(facts, work=None)
     alone = judge(replace(facts, work=None))

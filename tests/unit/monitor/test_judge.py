@@ -13,22 +13,22 @@ from speck.model.job_change import Action
 from speck.model.job_state import JobState
 from speck.model.observation import EngineJob, EngineView, RunState
 from speck.model.plan_outline import OperationState
-from speck.monitor.judge import Facts, Finding, Observed, Sight, Work, judge, observe
+from speck.monitor.judge import Facts, JobFinding, Observed, Sight, Work, judge, observe
 
 NEW, ADOPTED = StartState.REQUESTED, StartState.ACCEPTED
 PENDING, RUNNING = OperationState.PENDING, OperationState.RUNNING
 BLOCKED, DONE = OperationState.BLOCKED, OperationState.DONE
 NEVER_STARTED = Facts(start=None)
 ERROR = "cannot start A: no such sensor"
-STALLS = Finding(stall="no checkpoint completed for 95 s")
+STALLS = JobFinding(stall="no checkpoint completed for 95 s")
 
 
 def state(facts: Facts) -> str:
     return judge(facts).state
 
 
-def seen(observed: Observed, finding: Finding | None = None) -> Facts:
-    return Facts(observed=observed, finding=finding or Finding())
+def seen(observed: Observed, finding: JobFinding | None = None) -> Facts:
+    return Facts(observed=observed, finding=finding or JobFinding())
 
 
 def under(action: Action, *operations: OperationState) -> Facts:
@@ -112,8 +112,8 @@ def test_what_a_change_does_to_it(facts: Facts, expected: str) -> None:
     assert status.momentary is JobState.RUNNING, "repairs go by what it is now"
 
 
-LOOPS = Finding(failure="no sensor", failures=3)
-DEAF = Finding(link_problem="not authorized", link_stalls=True)
+LOOPS = JobFinding(failure="no sensor", failures=3)
+DEAF = JobFinding(link_problem="not authorized", link_stalls=True)
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ DEAF = Finding(link_problem="not authorized", link_stalls=True)
         (Sight.SILENT, STALLS, "unreachable"),
         (RunState.RUNNING, DEAF, "stalled"),
         (RunState.STARTING, DEAF, "deploying"),
-        (RunState.RUNNING, Finding(link_problem="not authorized"), "running"),
-        (RunState.FINISHED, Finding(was_stopped=True), "stopped"),
-        (RunState.RUNNING, Finding(failure="a first failure"), "running"),
+        (RunState.RUNNING, JobFinding(link_problem="not authorized"), "running"),
+        (RunState.FINISHED, JobFinding(was_stopped=True), "stopped"),
+        (RunState.RUNNING, JobFinding(failure="a first failure"), "running"),
     ],
 )
-def test_what_the_watch_has_found(observed: Observed, finding: Finding, expected: str) -> None:
+def test_what_the_watch_has_found(observed: Observed, finding: JobFinding, expected: str) -> None:
     assert state(seen(observed, finding)) == expected
 
 
@@ -144,7 +144,7 @@ def test_between_its_failures_a_job_runs_and_is_shown_as_failing() -> None:
 
 
 def test_what_was_found_before_a_change_does_not_explain_what_the_change_does() -> None:
-    finding = Finding(failure="no sensor", failures=3, link_problem="not authorized")
+    finding = JobFinding(failure="no sensor", failures=3, link_problem="not authorized")
     facts = under(Action.UPDATE, RUNNING)
     status = judge(replace(facts, finding=finding))
     assert (status.state, status.reason, status.failures) == ("updating", "not authorized", 0)
@@ -155,17 +155,17 @@ def test_what_was_found_before_a_change_does_not_explain_what_the_change_does() 
 @pytest.mark.parametrize(
     ("error", "finding", "expected"),
     [
-        (None, Finding(), None),
+        (None, JobFinding(), None),
         (ERROR, STALLS, ERROR),
         (None, STALLS, "no checkpoint completed for 95 s"),
-        (None, Finding(failure="bad", waits="it waits for slots"), "bad"),
-        (None, Finding(waits="it waits for slots"), "it waits for slots"),
+        (None, JobFinding(failure="bad", waits="it waits for slots"), "bad"),
+        (None, JobFinding(waits="it waits for slots"), "it waits for slots"),
         (None, DEAF, "not authorized"),
-        (None, Finding(failure="bad", link_problem="not authorized"), "bad: not authorized"),
+        (None, JobFinding(failure="bad", link_problem="not authorized"), "bad: not authorized"),
     ],
 )
 def test_the_reason_is_the_nearest_cause(
-    error: str | None, finding: Finding, expected: str | None
+    error: str | None, finding: JobFinding, expected: str | None
 ) -> None:
     assert judge(Facts(error=error, finding=finding)).reason == expected
 

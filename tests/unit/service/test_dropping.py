@@ -13,7 +13,7 @@ from speck.model.composition import composition_of_one
 from speck.model.incarnation import Session
 from speck.model.shown import render
 from speck.model.values import JsonObject
-from speck.monitor.judge import Finding
+from speck.monitor.judge import JobFinding
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.service.jobs import JobOutcome
@@ -246,9 +246,9 @@ def test_a_job_posted_alone_asks_too(service: Service) -> None:
     assert service.jobs.delete("A", LIMIT_S, drop_queues=True) == JobOutcome()
 
 
-@pytest.mark.parametrize("finding", [Finding(stall="no checkpoint"), Finding(failures=3)])
+@pytest.mark.parametrize("finding", [JobFinding(stall="no checkpoint"), JobFinding(failures=3)])
 def test_a_job_that_takes_nothing_is_not_drained_when_it_is_adopted(
-    service: Service, finding: Finding
+    service: Service, finding: JobFinding
 ) -> None:
     """The watch knows it as a job posted alone, as its engine may list it running between two
     failures."""

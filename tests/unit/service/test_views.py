@@ -9,7 +9,7 @@ import pytest
 
 from speck.errors import EngineRefusedError, NotFoundError, TransientError, UnreachableError
 from speck.model.composition import CompositionDescription
-from speck.monitor.judge import Finding
+from speck.monitor.judge import JobFinding
 from speck.service import Service
 from speck.service.composition_views import DriftEntry
 from speck.service.compositions import ApplyRequest
@@ -128,7 +128,7 @@ def test_a_cancelled_start_is_shown_as_its_engine_has_it(service: Service) -> No
 
 def test_a_stalled_job_stays_so_while_a_change_is_at_work_on_another(service: Service) -> None:
     service.compositions.apply(composition(A, B), DONE)
-    finding = Finding(service.jobs.get("A").engine_job_id, stall="no checkpoint completed")
+    finding = JobFinding(service.jobs.get("A").engine_job_id, stall="no checkpoint completed")
     service.board.publish({("c", "A"): finding}, {}, {})
     engine("cloud").hold_starts = True
     changed = composition(A, job_body("B", "cloud", args=["x"]))
