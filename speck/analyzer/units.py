@@ -194,10 +194,13 @@ def sum_sites(rows: DataFrame, unit: str = TEN_OF_ROW) -> DataFrame:
             lead(at) OVER polls IS NULL AS is_last,
             (cpu_ms - lag(cpu_ms) OVER polls) / 1000D AS cpu_s,
             (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s
-          FROM numbered WINDOW polls AS (PARTITION BY site, unit ORDER BY at, cpu_ms)
+          FROM numbered
+          -- by the counter, too: of two rows of one moment, neither must come first by chance
+          WINDOW polls AS (PARTITION BY site, unit ORDER BY at, cpu_ms)
         ),
         summed AS (
           SELECT unit, site, {name_all(newest)},
+            -- a unit's first row has no clock, and counts; a second one of the same moment does not
             sum(CASE WHEN coalesce(clock_s > 0, true) THEN host_cpu END) AS host_cpu_sum,
             count(CASE WHEN coalesce(clock_s > 0, true) THEN host_cpu END) AS host_cpu_count,
             sum(CASE WHEN cpu_s >= 0 AND clock_s > 0 THEN cpu_s END) AS cpu_s,
@@ -236,6 +239,7 @@ def sum_polls(units: DataFrame) -> DataFrame:
         polled AS (
           SELECT site, {name_all(newest)},
             sum(host_cpu_sum) / nullif(sum(host_cpu_count), 0) AS host_cpu,
+            -- null if no pair at all is good: nothing is known, and 0 would say that it was idle
             sum(CASE WHEN is_good THEN coalesce(cpu_s, 0D) + bound_cpu_s ELSE cpu_s END)
               / sum(CASE WHEN is_good THEN coalesce(clock_s, 0D) + bound_s ELSE clock_s END) AS cpu,
             (unix_micros(max(last_at)) - unix_micros(min(first_at))) / 1e6D AS seconds,
@@ -267,6 +271,7 @@ def sum_links(rows: DataFrame, unit: str = TEN_OF_ROW) -> DataFrame:
             lead(at) OVER polls IS NULL AS is_last,
             (unix_micros(at) - unix_micros(lag(at) OVER polls)) / 1e6D AS clock_s,
             messages - lag(messages) OVER polls AS sent,
+            -- <=>: the ends that count without epochs have null in all rows
             epoch <=> lag(epoch) OVER polls AS is_same
           FROM (SELECT *, {unit} AS unit FROM {{rows}})
           WINDOW polls AS (PARTITION BY {keys}, unit ORDER BY at, epoch, messages)
@@ -345,6 +350,7 @@ def rate_ends(units: DataFrame) -> DataFrame:
         rated AS (
           SELECT *,
             CASE WHEN s_s > 0 THEN s_lag / s_s END AS lag_per_s,
+            -- a lag that never changed lies on a line, though it has no correlation
             CASE WHEN s_s > 0 THEN
               CASE WHEN lag_lag > 0 THEN s_lag * s_lag / (s_s * lag_lag) ELSE 1D END END AS lag_fit
           FROM summed

@@ -202,6 +202,7 @@ class Connection:
     def close(self) -> None:
         """Close the socket (CLOSED alone does not); what is unsent is dropped."""
         self.stage = Stage.CLOSED
+        # a reset: by an orderly end, half an answer without a length would look whole
         is_incomplete = self._outbox.is_incomplete
         self._outbox.close_file()
         self._socket.close(reset=is_incomplete)
@@ -214,6 +215,8 @@ class Connection:
     def _is_request_there(self, may_collect: Callable[[int], bool]) -> bool:
         if self.stage is Stage.BODY:
             return not self.lacks_body or self._at_end
+        # from where the last look ended: a head that comes byte by byte is scanned once; its end
+        # may lie across two reads
         end = self._inbox.find(_END, max(0, self._scan_from - len(_END)))
         self._scan_from = len(self._inbox)
         if end < 0:
@@ -269,6 +272,8 @@ class Connection:
             self._scan_from = self._remaining = 0
             self._enter(Stage.HEAD, HEAD_S if self._inbox else KEEPALIVE_S)
             return
+        # bytes that arrive at a closed socket are answered with a reset, and the client may lose
+        # the answer by it: what it still sends is read and thrown away
         self._enter(Stage.CLOSING, LINGER_S)
         self._inbox.clear()
         self._socket.send_no_more()

@@ -315,4 +315,5 @@ def _has_circle(jobs: Iterable[Job]) -> bool:
 
 
 _MOST_LOOKS = 3
-"""Looks at what has to be read first, each with what the one before has found."""
+"""Looks at what has to be read first, each with what the one before has found: two answers
+might alternate for ever."""

@@ -56,6 +56,7 @@ def find_followers(situation: Situation) -> Followers:
         elif owner is not former and owner.client_id in wanted_sessions:
             renewed.add(former.client_id)
         elif owner is not former:
+            # nobody else may follow the owner, or two readers would go on where one has ended
             predecessors[former.client_id] = owner
             leaving[former.link] = [s for s in leaving[former.link] if s != owner]
             followed[former.link].append(owner)

@@ -70,6 +70,7 @@ def find_owner(session: Session, there: Mapping[str, Session]) -> Session | None
 
 def was_followed(former: Session, session: Session, there: Mapping[str, Session]) -> bool:
     """Whether the link was handed over from one reader to the other, be it through others."""
+    # readers that take each other's place again and again may form a circle
     visited, at = {former.client_id}, former.followed_by
     while at is not None and at in there and at not in visited:
         if at == session.client_id:

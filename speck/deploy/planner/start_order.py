@@ -148,6 +148,7 @@ class StartOrder:
     def _find_behind(self, link: Link, rule: _Rule) -> dict[str, Decision]:
         """Whom a producer of a link waits for, by name. Links are looked at once for all starts,
         from their ends."""
+        # no recursion: a chain may have thousands of links
         ahead, visited = [link], set[Link]()
         while ahead:
             each = ahead[-1]
