@@ -103,7 +103,8 @@ def _set_aside(situation: Situation, backlog: Backlog) -> Backlog:
     """With the sessions that were made after jobs which read first had left their link, and the
     readers that give way to those that were there before."""
     set_aside, giving_way = set[str](), dict[str, Job]()
-    written = [(job, link) for job in backlog.jobs.values() for link in job.port]
+    writing = [*backlog.jobs.values(), *_list_behind(situation, backlog.jobs)]
+    written = [(job, link) for job in writing for link in job.port]
     for job, link in written:
         sink = sink_client_id(situation.installation, job.job_name, job.source, link)
         for session in situation.present.on_link.get(link, ()):
@@ -120,6 +121,19 @@ def _set_aside(situation: Situation, backlog: Backlog) -> Backlog:
             if reader is None and is_running(situation, session) and old is not None:
                 giving_way[name] = replace(old.job, state=DesiredState.STOPPED)
     return replace(backlog, set_aside=frozenset(set_aside), giving_way=giving_way)
+
+
+def _list_behind(situation: Situation, reading: Mapping[str, Job]) -> list[Job]:
+    """The jobs that run, as they were before or came back, and take what these write."""
+    behind = dict[str, Job]()
+    ahead = [link for job in reading.values() for link in job.port]
+    while ahead:
+        for each in situation.jobs.readers.get(ahead.pop(), ()):
+            name = each.job.job_name
+            if name not in reading and name not in behind and is_live(situation, each):
+                behind[name] = each.job
+                ahead += each.job.port
+    return list(behind.values())
 
 
 def _continues_alike(situation: Situation, session: Session) -> bool:

@@ -13,6 +13,7 @@ from speck.model.incarnation import Incarnation
 from speck.model.job import DesiredState
 from speck.model.link import Link
 from speck.model.observation import RunState
+from speck.spec.job_contract import reports_numbers
 
 STUCK = "the job takes nothing: it keeps failing or is stalled"
 NOT_DRAINED = "the job leaves it undrained"
@@ -104,9 +105,20 @@ def find_leaving_producers(
 def is_still_fed(situation: Situation, leaving: Leaving, link: Link) -> bool:
     """Whether a producer of the link, in speck or outside, goes on when its reader leaves."""
     producers = situation.jobs.producers.get(link, ())
-    names = _name_running(situation, producers)
+    names = _name_running(situation, (each for each in producers if not is_idle(situation, each)))
     left = {d.job_name for d in leaving.producers.get(link, ())}
     return situation.is_fed_outside(link) or not producers or not names <= left
+
+
+def is_idle(situation: Situation, producer: Incarnation) -> bool:
+    """Whether a job has nothing to send, since nothing reaches it: an earlier change, which ended
+    early, has started it before those that were to send to it. What is owed to it, or was sent by
+    jobs whose numbers are not cleared yet, does."""
+    source = producer.job.source
+    if source in situation.links_reached or not reports_numbers(producer.job):
+        return False
+    present = situation.inventory.jobs.values()
+    return not any(stale.link == source for each in present for stale in each.stale)
 
 
 def _name_running(situation: Situation, producers: Iterable[Incarnation]) -> set[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 
-from speck.deploy.planner.decisions import is_rewired
-from speck.deploy.planner.leaving import is_still_fed
+from speck.deploy.planner.decisions import is_live, is_rewired
+from speck.deploy.planner.leaving import is_idle, is_still_fed
 from speck.deploy.planner.lineages import (
     is_held_at_another_link,
     is_left_behind,
@@ -91,9 +91,16 @@ def reserve_sessions(
         step = steps.add(operation, before, _explain_reservation(wiring, session))
         of[session.client_id] = step
         on[session.link] += (step,)
-        if former is not None and is_outdated(situation, former):
+        is_made_anew = former is not None and is_outdated(situation, former)
+        if is_made_anew or _has_idle_producer(situation, session.link):
             made_anew[session.link] += (step,)
     return Reserved(steps.listed(), of, dict(on), dict(made_anew))
+
+
+def _has_idle_producer(situation: Situation, link: Link) -> bool:
+    """Whether a job that runs will write to a link once others send to it."""
+    producers = situation.jobs.producers.get(link, ())
+    return any(is_live(situation, each) and is_idle(situation, each) for each in producers)
 
 
 def _is_usable(situation: Situation, session: Session) -> bool:

@@ -271,9 +271,11 @@ def _find_leaving_readers(
     predecessors = wiring.followers.predecessors
     followed = {c: s.client_id for c, s in predecessors.items() if s.link in job.port}
     handovers = ids(before.handed_over.of.get(client_id) for client_id in followed)
+    # jobs that go on between pass what one writes that reads first
+    reached = wiring.situation.jobs.wanted_ways.find_reached(job.port) if wiring.first else job.port
     stops = [
         before.stopped.of[name]
-        for link in job.port
+        for link in reached
         for client_id, name in wiring.leaving.readers.get(link, ())
         if client_id not in followed.values()
     ]

@@ -238,3 +238,16 @@ def test_a_reader_goes_back_past_a_chain_that_a_cancelled_change_has_stopped(
     plan = plan_jobs(ended, head, *chain.values(), reader("S", "y", "r"))
     catching_up = [s.operation for s in plan.steps if isinstance(s.operation, CatchUp)]
     assert [each.job_name for each in catching_up] == ["B", "S"]
+
+
+def test_a_job_that_nothing_reaches_yet_feeds_no_reader_that_begins() -> None:
+    """An interrupted change has started it; what the one that leaves its sink link has sent there
+    until its stop is not for the new reader."""
+    waiting = job("A", "edge-a/q", "cloud/x")
+    before = job("D", "edge-a/in", "edge-a/T"), reader("E", "x"), reader("S", "y")
+    wanted = job("E", "edge-a/in", "edge-a/q"), waiting, job("S", "cloud/x", "cloud/y")
+    plan = plan_jobs(deployed(*before, waiting), *wanted)
+    steps = {str(step.operation): step for step in plan.steps}
+    reserved = steps["reserve cloud/x for S"]
+    assert steps["stop E on edge-a"].id in reserved.after
+    assert reserved.id in steps["start E on edge-a"].after
