@@ -11,7 +11,7 @@ from speck.api.requests import Query, flag, paging, stream
 from speck.api.routes import Routes, answer, listing, no_content
 from speck.model.token import Role
 
-routes = Routes("artifacts", "Jars and other programs by the SHA-256 of their content")
+routes = Routes("artifacts", "Programs (jars, archives, Python) by the SHA-256 of their content")
 
 
 @routes.get("/artifacts", query=paging("sha256"), answers={200: shapes.ARTIFACTS})

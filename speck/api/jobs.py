@@ -72,7 +72,7 @@ def list_jobs(query: Query) -> Response:
 def add_job(query: Query) -> Response:
     """Start a job outside any composition: 201 when it runs, 202 while it is being deployed, 200
     when the same job exists and needs nothing. Posting the same job after a failure tries again.
-    Another jar under the same path makes it another job: 409."""
+    Another file under the same path makes it another job: 409."""
     body = document()
     description = job_from_data(body.data, body.line_of)
     _refuse_outside(description)

@@ -16,8 +16,8 @@ from speck.store.records import Records
 _JOB_TOTALS = {
     "records_in": "Records that sources received since the tasks started",
     "records_out": "Records that sinks sent since the tasks started",
-    "bytes_in": "Bytes of MQTT packets that sources received since the tasks started",
-    "bytes_out": "Bytes of MQTT packets that sinks sent since the tasks started",
+    "bytes_in": "Bytes of the messages that sources received since the tasks started",
+    "bytes_out": "Bytes of the messages that sinks sent since the tasks started",
     "restarts": "Restarts of the job by its engine",
 }
 _JOB_SHARES = {

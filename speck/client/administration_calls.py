@@ -18,9 +18,9 @@ class AdministrationCalls(Transport):
         """`{sha256, bytes, at, by, uses}` of each artifact."""
         return self._list("/artifacts", "artifacts", "sha256")
 
-    def push(self, sha256: str, jar: Path, on_sent: Callable[[int], object] | None = None) -> bool:
-        """Upload a jar; true when it is new. `on_sent` is called with the size of each chunk."""
-        with jar.open("rb") as stream:
+    def push(self, sha256: str, file: Path, on_sent: Callable[[int], object] | None = None) -> bool:
+        """Upload an artifact; true when it is new. `on_sent` is called with each chunk's size."""
+        with file.open("rb") as stream:
             length = os.fstat(stream.fileno()).st_size
             answer = self._call(
                 "PUT",

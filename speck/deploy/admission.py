@@ -7,7 +7,7 @@
 4. a composition with a change under way that a newer request may not end (409,
    `Changes.find_in_the_way`, which also finds the change that it may end);
 5. the removal of more than half of the deployed jobs, unless that is forced (409);
-6. every problem of the description itself, checked against the registered sites and the jars
+6. every problem of the description itself, checked against the registered sites and the artifacts
    (422, all problems in one answer, `speck.spec.resolve`);
 7. state that cannot be transferred to the job's new site, and guarantees that an engine or a
    broker cannot keep for a job (422, `speck.deploy.feasibility`);
@@ -56,7 +56,7 @@ from speck.model.link import JobLinks, Link
 from speck.model.observation import Observation
 from speck.model.site import Site
 from speck.sites.connections import Connections
-from speck.spec.resolve import FindJar, LineOf, Resolved, Slots, refuse_problems, resolve
+from speck.spec.resolve import FindFile, LineOf, Resolved, Slots, refuse_problems, resolve
 from speck.store.link_index import LinkIndex
 from speck.store.records import Records
 
@@ -217,7 +217,7 @@ class Admission:
         self,
         description: CompositionDescription,
         sites: Mapping[str, Site],
-        find_jar: FindJar,
+        find_file: FindFile,
         look: Callable[[], tuple[Inventory, Observation]],
         adopted_jobs: Sequence[str] = (),
         line_of: LineOf | None = None,
@@ -231,7 +231,7 @@ class Admission:
         result = resolve(
             description,
             sites,
-            find_jar,
+            find_file,
             find_slots=lambda: _count_slots(*look()),
             number_carriers=self._feasibility.find_number_carriers(description, sites),
             others=self._iterate_jobs_outside(

@@ -29,8 +29,8 @@ from speck.sites.connections import Connections
 from speck.sites.identities import Identities
 from speck.sites.pollers.polling import Polling
 from speck.spec.addresses import engine_address
-from speck.spec.jars import ARTIFACT, Jar
-from speck.spec.resolve import JarFinder, LineOf
+from speck.spec.job_files import ARTIFACT, JobFile, JobFileFinder
+from speck.spec.resolve import LineOf
 from speck.store.artifacts import Artifacts
 from speck.store.records import Records
 
@@ -82,7 +82,7 @@ class Deployer:
         self._planned_sites = PlannedSites(records, connections, polling, identities, scheduler)
         self._is_stuck = is_stuck
         self.changes = changes
-        self._jars = JarFinder(config.jar_folders, artifacts.find)
+        self._find_file = JobFileFinder(config.jar_folders, artifacts.find)
         self._drain_limit_s = config.drain_limit_s
 
     def prepare(
@@ -120,11 +120,11 @@ class Deployer:
 
         jar_hashes: dict[str, str] = {}
 
-        def find(job_path: str) -> Jar:
+        def find(job_path: str) -> JobFile:
             sha256 = (jars or {}).get(job_path)
-            jar = self._jars(f"{ARTIFACT}{sha256}" if sha256 else job_path)
-            jar_hashes[job_path] = jar.sha256
-            return jar
+            file = self._find_file(f"{ARTIFACT}{sha256}" if sha256 else job_path)
+            jar_hashes[job_path] = file.sha256
+            return file
 
         try:
             resolution = self._admission.resolve(
@@ -159,11 +159,11 @@ class Deployer:
             for n, each in noticed.items()
         }
         return replace(
-            prepared_plan, sites=sites, jars=jar_hashes, files=resolution.jars, noticed=changed
+            prepared_plan, sites=sites, jars=jar_hashes, files=resolution.files, noticed=changed
         )
 
     def accept(self, prepared_plan: PreparedPlan) -> None:
-        """Keep the jars that a plan needs, and store which incarnations run or have finished.
+        """Keep the artifacts that a plan needs, and store which incarnations run or have finished.
 
         The latter only while no change is being carried out in their scope: it may have replaced
         the incarnation since it was observed.
@@ -177,7 +177,7 @@ class Deployer:
 
     def jar_of(self, job_path: str) -> str:
         """The SHA-256 of what `job_path` names now. Raises InvalidError, NotFoundError."""
-        return self._jars(job_path).sha256
+        return self._find_file(job_path).sha256
 
     def prepare_removal(
         self,

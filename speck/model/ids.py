@@ -30,7 +30,7 @@ OUTSIDE_READER = "speck-out-"
 
 
 def source_client_id(installation: str, job_name: str, source: Link) -> str:
-    """The MQTT client id of a job's reader on one link; it identifies the session, too."""
+    """The client id of a job's reader on one link; it identifies the session, too."""
     if len(source.topic) > _LONG_TOPIC:
         return _source_client_id(installation, job_name, source)
     return _remembered_client_id(installation, job_name, source)
@@ -44,7 +44,7 @@ _remembered_client_id = lru_cache(1 << 16)(_source_client_id)
 
 
 def sink_client_id(installation: str, job_name: str, source: Link, sink: Link) -> str:
-    """The MQTT client id of a job's sink on one link, which names the link to what an earlier
+    """The client id of a job's sink on one link, which names the link to what an earlier
     incarnation has left to send (`Committable` of the connector), whatever its address is now."""
     if max(len(source.topic), len(sink.topic)) > _LONG_TOPIC:
         return _sink_client_id(installation, job_name, source, sink)

@@ -63,7 +63,7 @@ class EndState(StrEnum):
     """Whether, and how far, an incarnation has come to an end that is meant."""
 
     NONE = "none"
-    STOPPING = "stopping"  # a stop with a savepoint was requested, which cannot be revoked
+    STOPPING = "stopping"  # a stop that saves its state was requested, which cannot be revoked
     ENDED = "ended"  # by speck
     FINISHED = "finished"  # by itself: its sources have ended
 
@@ -82,13 +82,13 @@ class Incarnation:
                 requested -> void, accepted -> void                    none, stopping -> finished
 
     - requested to accepted: the engine answered the request, or already knew the id.
-    - to confirmed: all tasks run, or a savepoint of it was taken. A start whose answer was lost
+    - to confirmed: all tasks run, or its state was saved on request. A start whose answer was lost
       is also confirmed when the incarnation is seen running. From then on it needs no `base`, the
       incarnation before it, whose state was the newest until then.
     - to void: the engine refused it, or its id was fenced, or it ended before its first
       checkpoint. This state is final: the next start has another attempt.
-    - none to stopping: a stop with a savepoint; to ended without it: cancelled, fenced, or
-      cleaned up after a failed start. `savepoint` is the path of the state of an ended incarnation
+    - none to stopping: a stop that saves its state; to ended without it: cancelled, fenced, or
+      cleaned up after a failed start. `savepoint` is where the state of an ended incarnation is
       (None: it was cancelled, or is stateless). This state is final, too.
 
     - to finished: its sources have ended. Stored as soon as the engine reports it, since an engine
@@ -113,7 +113,7 @@ class Incarnation:
     `checkpoints` is the folder in which it writes its checkpoints if that is not the site's, since
     its `main` has set one; as the engine reports it.
 
-    `asked_ms` is when it was asked to stop with a savepoint, in Unix milliseconds.
+    `asked_ms` is when it was asked to save its state and stop, in Unix milliseconds.
 
     `ends_early`: it reads its link up to some record only, to stop there (see
     `speck.model.job_operations.CatchUp`). `switched`: it has not been started yet, but what waits
@@ -158,7 +158,7 @@ class Incarnation:
 
     @property
     def stopping(self) -> bool:
-        """Whether a stop with a savepoint is under way."""
+        """Whether a stop that saves its state is under way."""
         return self.end is EndState.STOPPING
 
     @property

@@ -77,7 +77,7 @@ class JobOptions:
     args: Annotated[tuple[str, ...], Option("the job's own arguments")] = ()
     parallelism: Annotated[int, Option("of what is between source and sink", 1, 32_768)] = 1
     state: Annotated[
-        DesiredState, Option("a stopped job keeps its savepoint and session", restarts=False)
+        DesiredState, Option("a stopped job keeps its state and session", restarts=False)
     ] = DesiredState.RUNNING
     delivery: Annotated[Delivery, Option("how often a message arrives")] = Delivery.AT_LEAST_ONCE
     upgrade: Annotated[Upgrade, Option("whether its state outlives an update", restarts=False)] = (
@@ -129,7 +129,8 @@ class Job(JobOptions):
 
     It runs at `site`. `source_broker` and `sink_broker` are the addresses of the links' brokers, as
     an incarnation gets them in its arguments; what it joins are the links, whatever their addresses
-    are. `jar` is the SHA-256 of the file at `job_path`: two jars are the same if their content is.
+    are. `jar` is the SHA-256 of the artifact at `job_path`, of any kind: two are the same if
+    their content is.
     """
 
     job_name: str

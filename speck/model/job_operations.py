@@ -48,7 +48,7 @@ class TryMain:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Stop an incarnation with a savepoint. With `final` it has drained a link that all producers
+    """Stop an incarnation and save its state. With `final` it has drained a link that all producers
     have left for good: later messages are meant for other readers. With `pauses` it is to stay
     stopped."""
 
@@ -83,7 +83,7 @@ class Cancel:
 @dataclass(frozen=True, slots=True)
 class Fence:
     """Make sure that an incarnation whose start request may still be on its way never runs: stop it
-    with a savepoint if the request has arrived, have the engine refuse its id if not."""
+    and save its state if the request has arrived, have the engine refuse its id if not."""
 
     kind: ClassVar[str] = "fence"
     site: str

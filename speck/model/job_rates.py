@@ -24,8 +24,13 @@ class WorkRates:
     ]
     records_in: Annotated[int | None, Shown("since its tasks started")]
     records_out: Annotated[int | None, Shown("since its tasks started")]
-    bytes_in: Annotated[int | None, Shown("since its tasks started: MQTT packets received")]
-    bytes_out: Annotated[int | None, Shown("since its tasks started: MQTT packets sent")]
+    bytes_in: Annotated[
+        int | None,
+        Shown("since its tasks started: messages received, as their broker carries them"),
+    ]
+    bytes_out: Annotated[
+        int | None, Shown("since its tasks started: messages sent, as their broker carries them")
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

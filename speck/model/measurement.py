@@ -20,11 +20,10 @@ class TaskMeasure:
     """One subtask (`subtask` of `subtasks`, from 0) of one vertex of a job.
 
     `busy_ms`, `idle_ms` and `back_pressured_ms` are accumulated wall time of its thread, `cpu_ms`
-    is the CPU time that it has used (our connector reports it; Flink itself does not). Records
-    and bytes count the vertex's input and output. For a source or sink vertex they are the
-    connector's own counters (bytes of the messages as their broker carries them: MQTT PUBLISH
-    packets), otherwise those of the exchange between vertices. A vertex that is both source and
-    sink is a fully chained job.
+    is the CPU time that it has used (our connector reports it; engines may not). Records and bytes
+    count the vertex's input and output. For a source or sink vertex they are the connector's own
+    counters (bytes of the messages as their broker carries them), otherwise those of the exchange
+    between vertices. A vertex that is both source and sink is a fully chained job.
     """
 
     vertex: str

@@ -10,7 +10,7 @@ from typing import Annotated
 from speck.model.shown import Shown
 
 STATE_URI = "state_uri"
-"""The label that says where a site keeps savepoints."""
+"""The label that says where a site keeps saved states."""
 
 
 _REPORTED = Shown(left_out=True)
@@ -104,7 +104,7 @@ class Site:
 
     @property
     def state_uri(self) -> str | None:
-        """Where this site keeps savepoints (label `state_uri`); equal URIs are shared storage."""
+        """Where this site keeps saved states (label `state_uri`); equal URIs are shared storage."""
         return self.labels.get(STATE_URI)
 
 

@@ -16,7 +16,7 @@ from speck.monitor.board import Board
 from speck.monitor.change_errors import ChangeErrors
 from speck.monitor.judge import Facts, JobStatus, Work, judge
 from speck.spec.addresses import engine_address
-from speck.spec.jars import ARTIFACT
+from speck.spec.job_files import ARTIFACT
 from speck.store.records import Records
 
 
@@ -128,7 +128,7 @@ def list_work(running: Running) -> dict[str, Work]:
         if record.step.operation.job_name:
             states = operations[record.step.operation.job_name]
             states.add(record.state)
-            if silent.intersection(record.step.after):  # e.g. the upload of a shared jar
+            if silent.intersection(record.step.after):  # e.g. the upload of a shared artifact
                 states.add(OperationState.BLOCKED)
     actions = {change.job_name: change.action for change in running.change.plan.jobs}
     return {

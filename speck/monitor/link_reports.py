@@ -77,8 +77,8 @@ class LinkReport:
     """What the connector of one incarnation reports: `measured` at its engine, `announced` at the
     brokers of its links (None: nothing), and why it cannot read or write now (None: it can).
 
-    Both have the same counters. What is announced is retained: an incarnation finds there what the
-    one before it has counted, until it announces something itself.
+    Both have the same counters. What is announced stays at the broker: an incarnation finds there
+    what the one before it has counted, until it announces something itself.
     """
 
     measured: Counts | None = None
@@ -94,9 +94,9 @@ def make_report(
     is_complete: bool = True,
 ) -> LinkReport:
     """Combine what an engine and what brokers report, `sent` for each link of the port. The
-    engine's word on a problem is newer than a retained message, which stays when its sink has
-    ended. Unless each broker of the links has answered (`is_complete`), nothing is counted: a sum
-    that lacks one would seem to grow once more when it answers again."""
+    engine's word on a problem is newer than an announced one, which stays when its sink has ended.
+    Unless each broker of the links has answered (`is_complete`), nothing is counted: a sum that
+    lacks one would seem to grow once more when it answers again."""
     measured = announced = None
     if is_complete and (sent or taken is not None):
         left_out, lost = sum(each.left_out for each in sent), sum(each.lost for each in sent)
@@ -197,7 +197,7 @@ def judge_reports(
 
     A job that is not in `reports` is forgotten. What was counted before the service started is part
     of the totals, and not reported, also when it is read only later. For that a job whose
-    incarnation had ended by then is remembered, too: what it has announced is retained.
+    incarnation had ended by then is remembered, too: what it has announced stays.
     """
     jobs: dict[Key, JobLinks] = {}
     news: list[LinkNews] = []

@@ -119,7 +119,10 @@ def describe(news: LinkNews) -> str:
         case "lost":
             return f"{news.job_name} lost {records}, as its delivery or its rewiring allows"
         case "dropped":
-            return f"{news.job_name} dropped {records} at QoS 0: more came than it takes"
+            return (
+                f"{news.job_name} dropped {records}, as its delivery allows: more came than it"
+                " takes"
+            )
         case "problem":
             return f"{news.job_name}: {news.problem}"
         case _:

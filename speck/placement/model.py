@@ -59,7 +59,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What one load sends another: messages and bytes (MQTT packets) per second."""
+    """What one load sends another: messages, and bytes as their brokers carry them, per second."""
 
     start: str
     end: str

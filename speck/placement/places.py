@@ -13,7 +13,7 @@ from speck.placement.model import Place
 
 _MEGABIT = 1e6 / 8
 UPLINK_SHARE = 0.9
-"""The share of an uplink that MQTT packets may take. The rest is for the headers of TCP, IP and
+"""The share of an uplink that messages may take. The rest is for the headers of TCP, IP and
 Ethernet, and for acknowledgements, which are not measured. An uplink on which more is measured is
 full: producers outside may send more than crosses it, and how much they send is not known."""
 NO_CORES = "its number of cores is unknown"

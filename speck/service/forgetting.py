@@ -52,7 +52,7 @@ class Leftovers:
 
     engine_jobs: list[LeftJob] = field(default_factory=list)
     sessions: list[LeftSession] = field(default_factory=list)
-    artifacts: Annotated[frozenset[str], Shown("SHA-256 of each jar")] = frozenset()
+    artifacts: Annotated[frozenset[str], Shown("SHA-256 of each artifact")] = frozenset()
 
     def add(self, incarnations: Iterable[Incarnation], sessions: Iterable[Session]) -> None:
         for newest in incarnations:

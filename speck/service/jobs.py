@@ -329,7 +329,7 @@ class Jobs:
         if revision.description.jobs != (description,):
             another = "another of that name is there"
         elif revision.jars[description.job_path] != self._jar_of(description.job_path):
-            another = "it is there with another jar of the same path"
+            another = "it is there with another file at the same path"
         if another is not None:
             raise ConflictError(
                 f"cannot add job {name!r}: {another}; change it with PUT /jobs/{name}"

@@ -134,7 +134,7 @@ class Entry(Text):
 
 
 class JobPath(Text):
-    """A jar: a file in a configured jar folder, or `artifact:<sha256>`."""
+    """An artifact: a file in one of the folders of `--jars`, or `artifact:<sha256>`."""
 
     def _deserialize(self, value: Any, attr: str | None, data: Any, **kwargs: Any) -> str:
         text = super()._deserialize(value, attr, data, **kwargs)

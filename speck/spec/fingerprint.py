@@ -1,9 +1,9 @@
 """Compares jobs: two are the same if an incarnation would be started with the same values.
 
-Jars are compared by content, links by the names of their sites. An incarnation has the addresses
-of its brokers in its arguments, so these are compared, too; a new address of its engine restarts
-nothing. Options that restart nothing (`state`, `pinned`, ...) only control what speck does with a
-job, so they are not compared; nor is the order of jobs in a composition.
+Artifacts are compared by content, links by the names of their sites. An incarnation has the
+addresses of its brokers in its arguments, so these are compared, too; a new address of its engine
+restarts nothing. Options that restart nothing (`state`, `pinned`, ...) only control what speck does
+with a job, so they are not compared; nor is the order of jobs in a composition.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The job contract: the arguments that speck passes to a jar's `main`."""
+"""The job contract: the arguments that speck passes to a program's `main`."""
 
 from __future__ import annotations
 

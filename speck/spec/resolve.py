@@ -1,4 +1,4 @@
-"""Descriptions -> resolved jobs: every address checked, every jar identified by its content.
+"""Descriptions -> resolved jobs: every address checked, every artifact identified by its content.
 
 Every fault that can be detected before anything changes is detected here, and all faults are
 reported together.
@@ -26,13 +26,13 @@ from speck.model.link import Link
 from speck.model.site import Site
 from speck.model.values import cut
 from speck.spec.artifacts import find_kind
-from speck.spec.jars import Jar, JarFinder
 from speck.spec.job_contract import args_faults, link_fault, rendered_fault, reports_numbers
+from speck.spec.job_files import JobFile
 from speck.spec.topology import NO_LINKS, End, Graph, LinksElsewhere, Node, end_of, node_of
 
-__all__ = ["Jar", "JarFinder", "Resolved", "Slots", "refuse_problems", "resolve"]
+__all__ = ["Resolved", "Slots", "refuse_problems", "resolve"]
 
-FindJar = Callable[[str], Jar]
+FindFile = Callable[[str], JobFile]
 LineOf = Callable[[str], int | None]
 _REGISTER = "register it (speck site add, or POST /sites)"
 
@@ -48,18 +48,18 @@ class Slots:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A composition that can be planned; `jars` are its files by SHA-256."""
+    """A composition that can be planned; `files` are those of its artifacts by SHA-256."""
 
     composition: Composition
     warnings: list[str]
-    jars: Mapping[str, Path]
+    files: Mapping[str, Path]
     graph: Graph
 
 
 def resolve(
     description: CompositionDescription,
     sites: Mapping[str, Site],
-    find_jar: FindJar,
+    find_file: FindFile,
     *,
     find_slots: Callable[[], Slots] | None = None,
     number_carriers: Mapping[str, bool | None] | None = None,
@@ -75,7 +75,7 @@ def resolve(
     these; `links` tells which links jobs of others read and write. `line_of` returns the lines of
     problems (see `schema.load_document`). Raises InvalidError with every problem.
     """
-    resolver = _Resolver(sites, find_jar, number_carriers)
+    resolver = _Resolver(sites, find_file, number_carriers)
     jobs = []
     for index, job in enumerate(description.jobs):
         jobs.append(resolver.job(job, index))
@@ -100,7 +100,7 @@ def resolve(
     # the links of a job posted alone always lead outside
     graph_warnings = graph.warnings(links) if job_posted_alone(description.name) is None else []
     warnings = [*graph_warnings, *resolver.warnings]
-    return Resolved(composition, warnings, resolver.jars, graph)
+    return Resolved(composition, warnings, resolver.files, graph)
 
 
 def _stop_at_many(problems: Sequence[Problem], name: str, line_of: LineOf | None) -> None:
@@ -123,7 +123,7 @@ def refuse_problems(problems: Iterable[Problem], name: str, line_of: LineOf | No
 
 
 _ENTRY_HINTS = 3
-"""In so many faults of a document entries are suggested: jars may hold many, with long names."""
+"""In so many faults of a document entries are suggested: files may hold many, with long names."""
 
 _OF_ONE = re.compile(r"^jobs\[0\]\.?")
 
@@ -134,19 +134,19 @@ class _Resolver:
     def __init__(
         self,
         sites: Mapping[str, Site],
-        find_jar: FindJar,
+        find_file: FindFile,
         number_carriers: Mapping[str, bool | None] | None,
     ) -> None:
         self.problems: list[Problem] = []
         self.warnings: list[str] = []
         self.nodes: list[Node] = []
         self.ends: list[End] = []
-        self.jars: dict[str, Path] = {}
+        self.files: dict[str, Path] = {}
         self._sites = sites
         self._engines = {site.spe.address: site for site in sites.values() if site.spe.address}
         self._brokers = {site.broker.address: site for site in sites.values()}
-        self._find_jar = find_jar
-        self._jars_by_path: dict[str, Jar | str] = {}
+        self._find_file = find_file
+        self._files_by_path: dict[str, JobFile | str] = {}
         self._number_carriers = number_carriers
         self._entry_faults = 0
         self._judged: dict[tuple[str, str], list[str]] = {}
@@ -158,16 +158,16 @@ class _Resolver:
         site = self._site(path, job)
         source = self._broker_site(path, "source", job.source_broker, job.source_site, site)
         sink = self._broker_site(path, "sink", job.sink_broker, job.sink_site, site)
-        jar = self._jar(path, job, site)
+        artifact = self._artifact(path, job, site)
         self._check_args(path, job)
         self._check_topic(f"{path}.source_topic", source, job.source_topic)
         self._check_topic(f"{path}.sink_topic", sink, job.sink_topic)
         self._check_delivery(path, job, source, sink)
         self._check_link(job, sink)
         self._add_node(job, index, site, source, sink)
-        if len(self.problems) > before or not (site and source and sink and jar):
+        if len(self.problems) > before or not (site and source and sink and artifact):
             return None
-        self.jars[jar.sha256] = jar.file
+        self.files[artifact.sha256] = artifact.file
         resolved = Job(
             job_name=job.job_name,
             site=site.name,
@@ -176,8 +176,8 @@ class _Resolver:
             source_broker=source.broker.address,
             sink_broker=sink.broker.address,
             entry_class=job.entry_class,
-            jar=jar.sha256,
-            artifact_kind=jar.kind,
+            jar=artifact.sha256,
+            artifact_kind=artifact.kind,
             **job.options(),
         )
         if (fault := rendered_fault(resolved)) is not None:
@@ -276,22 +276,22 @@ class _Resolver:
             self._problem(path, f"no registered site has the broker {address}; {_REGISTER}")
         return site
 
-    def _jar(self, path: str, job: JobDescription, site: Site | None) -> Artifact | None:
+    def _artifact(self, path: str, job: JobDescription, site: Site | None) -> Artifact | None:
         """Find the file, once for each job_path; None unless its engine can start a job from it."""
-        if job.job_path not in self._jars_by_path:
+        if job.job_path not in self._files_by_path:
             try:
-                self._jars_by_path[job.job_path] = self._find_jar(job.job_path)
+                self._files_by_path[job.job_path] = self._find_file(job.job_path)
             except (InvalidError, NotFoundError) as exc:
-                self._jars_by_path[job.job_path] = str(exc)
-        jar = self._jars_by_path[job.job_path]
-        if isinstance(jar, str):
-            self._problem(f"{path}.job_path", jar)
+                self._files_by_path[job.job_path] = str(exc)
+        file = self._files_by_path[job.job_path]
+        if isinstance(file, str):
+            self._problem(f"{path}.job_path", file)
             return None
-        kind = find_kind(jar.sha256, jar.file)
+        kind = find_kind(file.sha256, file.file)
         if kind is None:
             self._problem(f"{path}.job_path", "the file is nothing that an engine could run")
             return None
-        artifact = Artifact(jar.sha256, jar.file, kind)
+        artifact = Artifact(file.sha256, file.file, kind)
         return artifact if site is None or self._can_start(path, job, site, artifact) else None
 
     def _can_start(self, path: str, job: JobDescription, site: Site, artifact: Artifact) -> bool:

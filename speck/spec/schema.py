@@ -1,7 +1,7 @@
 """marshmallow schemas of compositions and jobs: YAML and JSON <-> the model's descriptions.
 
 The schemas here check shape and spelling only; `speck.spec.topology` checks the graph and
-`speck.spec.resolve` what needs the registered sites and the jars.
+`speck.spec.resolve` what needs the registered sites and the artifacts.
 """
 
 from __future__ import annotations

@@ -100,8 +100,8 @@ class Artifacts:
             return self._store(sha256, chunks, by)
 
     def adopt(self, sha256: str, file: Path) -> None:
-        """Store a copy of the jar of a `job_path`, so that it can be uploaded to a site again even
-        if the file has changed. It counts for no quota: it comes from a folder of the service.
+        """Store a copy of the file at a `job_path`, so that it can be uploaded to a site again
+        even if it has changed. It counts for no quota: it comes from a folder of the service.
 
         Raises NotFoundError when the file is gone.
         """
@@ -116,7 +116,9 @@ class Artifacts:
             with file.open("rb") as source:
                 self._store(sha256, iter(lambda: source.read(_CHUNK), b""), None)
         except FileNotFoundError as error:
-            raise NotFoundError(f"cannot find the jar {file}: it was removed meanwhile") from error
+            raise NotFoundError(
+                f"cannot find the artifact {file}: it was removed meanwhile"
+            ) from error
 
     def get(self, sha256: str) -> UsedArtifact:
         """An artifact with its uses. Raises NotFoundError."""

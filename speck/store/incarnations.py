@@ -54,7 +54,7 @@ class IncarnationRecords:
         return self._index.writes_at(site)
 
     def uses_jar(self, sha256: str) -> bool:
-        """Whether an incarnation was started from a jar."""
+        """Whether an incarnation was started from an artifact."""
         return self._index.has_mark(sha256)
 
     def put(self, scope: str, incarnation: Incarnation) -> Batch:

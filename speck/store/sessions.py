@@ -96,7 +96,7 @@ class SessionRecords:
         )
 
     def uses_jar(self, sha256: str) -> bool:
-        """Whether the reader of a session is to be started from a jar."""
+        """Whether the reader of a session is to be started from an artifact."""
         return self._index.has_mark(sha256)
 
     def put(self, scope: str, session: Session) -> Batch:

@@ -24,7 +24,7 @@ _folder = click.Path(file_okay=False, path_type=Path)
     "--state-folder",
     required=True,
     type=_folder,
-    help="The engine's folder for checkpoints and savepoints, under the path that it uses.",
+    help="The engine's folder for the states of its jobs, under the path that it uses.",
 )
 @click.option(
     "--token-file", envvar="SPECK_TOKEN_FILE", type=_file, help="File with the site's token."

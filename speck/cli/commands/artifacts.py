@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=HelpfulGroup)
 def artifacts() -> None:
-    """List, send and delete jars and other programs."""
+    """List, send and delete programs of jobs: jars, archives, Python."""
 
 
 @artifacts.command("list")
@@ -61,7 +61,7 @@ def _describe_use(use: JsonObject) -> str:
 @add_connection_options
 @add_output_option
 def push(file: Path) -> None:
-    """Send a jar and print the job_path that names it."""
+    """Send an artifact and print the job_path that names it."""
     import hashlib
 
     from speck.cli.bars import bytes_bar

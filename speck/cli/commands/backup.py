@@ -29,7 +29,7 @@ def backup(file: str, verify: bool) -> None:
     """Save the state of a running service.
 
     FILE (`-`: stdout) is written completely or not at all. It may be taken while changes run, and
-    names these. It does not contain jars: keep the folder `artifacts` of the service's home as
+    names these. It contains no artifacts: keep the folder `artifacts` of the service's home as
     well.
     """
     from speck.cli.bars import bytes_bar

@@ -15,8 +15,8 @@ from speck.model.values import JsonObject
 def validate(files: tuple[str, ...], more: tuple[str, ...]) -> None:
     """Check compositions without a service.
 
-    Checks the syntax and the graph of each FILE (`-`: stdin). `speck plan` also checks sites, jars
-    and slots.
+    Checks the syntax and the graph of each FILE (`-`: stdin). `speck plan` also checks sites,
+    artifacts and slots.
     """
     from speck.cli.messages import CommandFailed
 

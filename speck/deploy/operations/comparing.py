@@ -1,4 +1,4 @@
-"""Compares what a jar's `main` decides with its job's description, and reports each difference."""
+"""Compares what a program's `main` decides with its job's description; reports differences."""
 
 from __future__ import annotations
 

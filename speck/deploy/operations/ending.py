@@ -1,4 +1,4 @@
-"""Ends an incarnation without a savepoint."""
+"""Ends an incarnation without saving its state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from speck.store.tables import Batch
 
 
 def cancel(context: Context, operation: Cancel | Fence) -> Outcome:
-    """End an incarnation at once, without a savepoint."""
+    """End an incarnation at once, without saving its state."""
     return cancel_and_wait(context, operation, lambda: Done(put_ended(context, operation, None)))
 
 

@@ -13,7 +13,7 @@ of its drawn example in docs/planning.md:
     those downstream to which messages could not be given back if they did not run;
 (c) `release_sessions`: a session is the way back until those that come in its place run;
 (d) `clear`, `forget_jobs`: the last numbers of sinks are dropped when nobody counts by them;
-(e) within one job: the jar is there and `main` was tried before it stops, it stops before it
+(e) within one job: the artifact is there and `main` was tried before it stops, it stops before it
     starts; `find_slot_waits`, `find_way_back`.
 
 Stops never wait for starts, so every plan is acyclic by construction.

@@ -42,7 +42,7 @@ class Conditions:
     cannot_try: frozenset[EngineAt] = frozenset()
     """Engines that cannot run a `main` alone."""
     cannot_save: frozenset[EngineAt] = frozenset()
-    """Engines that cannot take savepoints."""
+    """Engines that cannot save states."""
     apart: frozenset[tuple[str, str]] = frozenset()
     """Pairs (from, to) of sites between which state must be transferred."""
     leave: frozenset[str] = frozenset()

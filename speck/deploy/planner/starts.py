@@ -1,4 +1,4 @@
-"""Plans how incarnations begin: the jar, what must come before, and the start itself."""
+"""Plans how incarnations begin: the artifact, what must come before, and the start itself."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from speck.model.link import Link
 
 
 def need_jar(steps: StepList, uploads: dict[tuple[str, str], int], job: Job) -> int:
-    """The step that brings a job's jar to its site, once for all jobs."""
+    """The step that brings a job's artifact to its site, once for all jobs."""
     key = (job.site, job.jar)
     if key not in uploads:
         uploads[key] = steps.add(Upload(*key), (), "needed there")

@@ -72,7 +72,7 @@ class Stopped:
     drains_of: Mapping[str, tuple[int, ...]]
     """Steps that need the last number of a sink, by its client id."""
     uploads: Mapping[tuple[str, str], int]
-    """Those that bring a jar to a site."""
+    """Those that bring an artifact to a site."""
 
 
 @dataclass(frozen=True)

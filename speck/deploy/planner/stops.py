@@ -168,7 +168,7 @@ def _make_stop(wiring: Wiring, decision: Decision) -> Fence | Cancel | Stop:
     identity = (old.job.site, decision.job_name, old.attempt, old.engine_job_id)
     if may_arrive(wiring.situation, old):
         return Fence(*identity)
-    if not wiring.situation.can_save(old.job) or _needs_no_savepoint(wiring, decision):
+    if not wiring.situation.can_save(old.job) or _needs_no_state(wiring, decision):
         return Cancel(*identity, final, pauses)
     return Stop(*identity, final, pauses)
 
@@ -181,8 +181,8 @@ def _is_final(wiring: Wiring, link: Link) -> bool:
     return not staying and not is_still_fed(wiring.situation, wiring.leaving, link)
 
 
-def _needs_no_savepoint(wiring: Wiring, decision: Decision) -> bool:
-    """Whether a job may be cancelled instead of stopped with a savepoint.
+def _needs_no_state(wiring: Wiring, decision: Decision) -> bool:
+    """Whether a job may be cancelled instead of stopped with its state saved.
 
     Not if a reader is drained after it, now or later, or a reader outside speck has a session on
     its link: only a stop flushes its sink and reports its last number, by which the messages in

@@ -15,9 +15,9 @@ from speck.spec.fingerprint import differences, fingerprint
 from speck.spec.resolve import resolve
 from speck.spec.schema import dump_job, job_from_data
 from speck.store.codec import from_json, to_json
-from tests.unit.spec.test_resolve import SITES, FindJar, find_jar
+from tests.unit.spec.test_resolve import SITES, FindFile, find_file
 
-__all__ = ["find_jar"]
+__all__ = ["find_file"]
 
 PLAIN: dict[str, Any] = {
     "job_name": "A",
@@ -40,14 +40,14 @@ SET: dict[str, Any] = {
 
 
 @pytest.fixture
-def resolved(find_jar: FindJar) -> Job:
-    (job,) = resolve_one({**PLAIN, **SET}, find_jar)
+def resolved(find_file: FindFile) -> Job:
+    (job,) = resolve_one({**PLAIN, **SET}, find_file)
     return job
 
 
-def resolve_one(data: dict[str, Any], find_jar: FindJar) -> tuple[Job, ...]:
+def resolve_one(data: dict[str, Any], find_file: FindFile) -> tuple[Job, ...]:
     description = CompositionDescription("demo", (job_from_data(data),))
-    return resolve(description, SITES, find_jar).composition.jobs
+    return resolve(description, SITES, find_file).composition.jobs
 
 
 def test_this_test_sets_every_option_to_something_else() -> None:
@@ -87,8 +87,8 @@ def test_the_api_shows_them() -> None:
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_one_that_restarts_makes_another_job(name: str, resolved: Job, find_jar: FindJar) -> None:
-    (plain,) = resolve_one(PLAIN, find_jar)
+def test_one_that_restarts_makes_another_job(name: str, resolved: Job, find_file: FindFile) -> None:
+    (plain,) = resolve_one(PLAIN, find_file)
     changed = replace(plain, **{name: getattr(resolved, name)})
     restarts = OPTIONS[name].restarts
     assert (fingerprint(changed) != fingerprint(plain)) is restarts

@@ -348,7 +348,7 @@ def test_the_same_post_with_a_rebuilt_jar_is_refused(service: Service, tmp_path:
     with pytest.raises(ConflictError) as error:
         service.jobs.post(job("A"), LIMIT_S)
     assert str(error.value) == (
-        "cannot add job 'A': it is there with another jar of the same path;"
+        "cannot add job 'A': it is there with another file at the same path;"
         " change it with PUT /jobs/A"
     )
 

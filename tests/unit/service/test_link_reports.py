@@ -111,7 +111,9 @@ def test_what_a_reader_drops_is_counted_once_though_it_is_missing_too(watched: W
     watched.watch.sessions.missing["A"] = 5
     watched.look()
     assert watched.job("A").records_lost == 5
-    assert watched.events("job") == ["A dropped 3 records at QoS 0: more came than it takes"]
+    assert watched.events("job") == [
+        "A dropped 3 records, as its delivery allows: more came than it takes"
+    ]
 
 
 def test_the_losses_of_a_job_go_on_over_its_incarnations(watched: Watched) -> None:

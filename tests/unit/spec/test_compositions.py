@@ -11,7 +11,7 @@ import yaml
 
 from speck.model.job import Job
 from speck.model.site import Broker, Engine, Site, Tier
-from speck.spec.jars import JarFinder
+from speck.spec.job_files import JobFileFinder
 from speck.spec.resolve import Resolved, Slots, resolve
 from speck.spec.schema import dump_composition, load_composition
 from speck.spec.site_schema import site_from_data
@@ -56,7 +56,7 @@ def test_examples_resolve_without_a_warning_but_for_the_foreign_jar(
     resolved = resolve(
         composition,
         sites,
-        JarFinder([tmp_path], lambda sha256: None),
+        JobFileFinder([tmp_path], lambda sha256: None),
         find_slots=lambda: Slots(dict.fromkeys(sites, 8)),
     )
     foreign = file.name == "example-foreign-jar.yaml"
@@ -68,7 +68,7 @@ def listing(name: str, folder: Path) -> Resolved:
     """A listing resolved with its own sites; its jar folder is where the test put it."""
     jars(folder, "package.ExampleJob")
     sites = map(site_from_data, json.loads((FOLDER / "listing-sites.json").read_text()))
-    finder = JarFinder([folder], lambda sha256: None)
+    finder = JobFileFinder([folder], lambda sha256: None)
     return resolve(
         load_composition((FOLDER / name).read_bytes(), "application/yaml"),
         {site.name: site for site in sites},

@@ -20,8 +20,8 @@ from speck.model.site import Broker, Engine, Site, Tier
 from speck.spec.documents import limits_for
 from speck.spec.expansion import expansion_problem, text_bytes
 from speck.spec.fields import MAX_ARGUMENT_BYTES, MAX_LABELS
-from speck.spec.jars import Jar
 from speck.spec.job_contract import MAX_RENDERED, render_args, rendered_fault
+from speck.spec.job_files import JobFile
 from speck.spec.resolve import resolve
 from speck.spec.schema import (
     composition_from_data,
@@ -223,13 +223,13 @@ def test_too_long_rendered_arguments_are_refused_before_anything_starts(tmp_path
     assert [problem.path for problem in refused.value.problems] == ["jobs[0].args"]
 
 
-def jar_with_class(folder: Path) -> Jar:
+def jar_with_class(folder: Path) -> JobFile:
     import zipfile
 
     file = folder / "a.jar"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("a/B.class", b"")
-    return Jar("0" * 64, file)
+    return JobFile("0" * 64, file)
 
 
 def test_the_topics_of_all_edges_are_counted() -> None:

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from binders.flink.artifacts import class_fault
 from speck.errors import MOST_PROBLEMS, InvalidError, find_similar
 from speck.spec import topology
-from speck.spec.jars import Jar
+from speck.spec.job_files import JobFile
 from speck.spec.schema import load_composition
 from speck.spec.yaml_loader import MAX_BYTES
 
@@ -115,7 +115,7 @@ def test_a_jar_of_long_class_names_is_searched_in_no_time(tmp_path: Path) -> Non
             jar.writestr(f"a/b/{scramble(52)}.class", b"")
     before = time.process_time()
     for length in (199, 52):
-        fault = class_fault(Jar("a" * 64, file), f"a.{scramble(length)}")
+        fault = class_fault(JobFile("a" * 64, file), f"a.{scramble(length)}")
         assert fault is not None
         assert len(fault) < 1_000
     assert time.process_time() - before < CPU_S
@@ -126,7 +126,7 @@ def test_a_jar_with_too_large_a_directory_is_not_opened(tmp_path: Path) -> None:
     with zipfile.ZipFile(file, "w") as jar:
         for number in range(300):
             jar.writestr(f"{number:06d}{'x' * 60_000}.class", b"")
-    fault = class_fault(Jar("b" * 64, file), "a.B")
+    fault = class_fault(JobFile("b" * 64, file), "a.B")
     assert fault is not None
     assert "the file is no jar: it holds 300 files in a directory of 18" in fault
 

@@ -28,11 +28,11 @@ from speck.model.link import Link
 from speck.model.site import Broker, Engine, Site, Tier
 from speck.model.values import cut
 from speck.spec.documents import load_document
-from speck.spec.jars import Jar, JarFinder
+from speck.spec.job_files import JobFile, JobFileFinder
 from speck.spec.resolve import Slots, resolve
 from speck.spec.schema import composition_from_data
 
-FindJar = Callable[[str], Jar]
+FindFile = Callable[[str], JobFile]
 
 
 def site(name: str, host: str, tier: Tier = Tier.EDGE) -> Site:
@@ -49,10 +49,10 @@ SITES = {
 
 
 @pytest.fixture
-def find_jar(tmp_path: Path) -> FindJar:
+def find_file(tmp_path: Path) -> FindFile:
     with zipfile.ZipFile(tmp_path / "x.jar", "w") as archive:
         archive.writestr("package/ExampleJob.class", b"")
-    return JarFinder([tmp_path], lambda sha256: None)
+    return JobFileFinder([tmp_path], lambda sha256: None)
 
 
 def described(name: str = "A", **changes: Any) -> JobDescription:
@@ -84,17 +84,17 @@ def alone(job: JobDescription) -> CompositionDescription:
     return CompositionDescription(composition_of_one(job.job_name), (job,))
 
 
-def problems(find_jar: FindJar, *jobs: JobDescription, **more: Any) -> list[Problem]:
+def problems(find_file: FindFile, *jobs: JobDescription, **more: Any) -> list[Problem]:
     ports = {key: more.pop(key) for key in ("inputs", "outputs") if key in more}
     with pytest.raises(InvalidError) as error:
-        resolve(composed(*jobs, **ports), SITES, find_jar, **more)
+        resolve(composed(*jobs, **ports), SITES, find_file, **more)
     assert error.value.status == 422
     return list(error.value.problems)
 
 
-def test_a_job_of_a_site_has_that_sites_brokers(find_jar: FindJar, tmp_path: Path) -> None:
+def test_a_job_of_a_site_has_that_sites_brokers(find_file: FindFile, tmp_path: Path) -> None:
     job = described(args=("--window", "10s"), parallelism=2, pinned=True)
-    resolved = resolve(composed(job), SITES, find_jar)
+    resolved = resolve(composed(job), SITES, find_file)
     sha256 = hashlib.sha256((tmp_path / "x.jar").read_bytes()).hexdigest()
     assert resolved.composition.jobs == (
         Job(
@@ -115,28 +115,28 @@ def test_a_job_of_a_site_has_that_sites_brokers(find_jar: FindJar, tmp_path: Pat
             pinned=True,
         ),
     )
-    assert resolved.jars == {sha256: (tmp_path / "x.jar").resolve()}
+    assert resolved.files == {sha256: (tmp_path / "x.jar").resolve()}
 
 
-def test_an_engine_by_its_address_has_its_sites_brokers_too(find_jar: FindJar) -> None:
+def test_an_engine_by_its_address_has_its_sites_brokers_too(find_file: FindFile) -> None:
     by_address = described(site=None, spe_address="http://A:8081/")
     assert (
-        resolve(composed(by_address), SITES, find_jar).composition
-        == resolve(composed(described()), SITES, find_jar).composition
+        resolve(composed(by_address), SITES, find_file).composition
+        == resolve(composed(described()), SITES, find_file).composition
     )
 
 
-def test_brokers_by_site_and_by_address_mean_the_same(find_jar: FindJar) -> None:
+def test_brokers_by_site_and_by_address_mean_the_same(find_file: FindFile) -> None:
     by_site = described(source_site="edge-b", sink_site="cloud")
     by_address = described(source_broker="mqtt://B/", sink_broker="tcp://c")
-    one = resolve(composed(by_site), SITES, find_jar).composition.jobs[0]
-    other = resolve(composed(by_address), SITES, find_jar).composition.jobs[0]
+    one = resolve(composed(by_site), SITES, find_file).composition.jobs[0]
+    other = resolve(composed(by_address), SITES, find_file).composition.jobs[0]
     assert one == other
     assert (one.source_site, one.sink_site) == ("edge-b", "cloud")
     assert one.source == Link("edge-b", "A-in")
 
 
-def test_outputs_with_a_client_id_are_readers(find_jar: FindJar) -> None:
+def test_outputs_with_a_client_id_are_readers(find_file: FindFile) -> None:
     resolved = resolve(
         composed(
             described(sink_broker="tcp://c:1883"),
@@ -147,16 +147,16 @@ def test_outputs_with_a_client_id_are_readers(find_jar: FindJar) -> None:
             ),
         ),
         SITES,
-        find_jar,
+        find_file,
     )
     link = Link("cloud", "A-out")
     assert resolved.composition.readers == (Reader("dashboard", link, "cloud"),)
     assert resolved.warnings == []
 
 
-def test_unknown_places(find_jar: FindJar) -> None:
+def test_unknown_places(find_file: FindFile) -> None:
     faults = problems(
-        find_jar,
+        find_file,
         described("A", site="edge-c"),
         described("B", site=None, spe_address="http://172.16.39.9:8081/"),
         described("C", source_broker="tcp://elsewhere", sink_site="mars"),
@@ -187,42 +187,42 @@ def test_unknown_places(find_jar: FindJar) -> None:
     ]
 
 
-def test_the_error_names_the_composition_and_its_first_problem(find_jar: FindJar) -> None:
+def test_the_error_names_the_composition_and_its_first_problem(find_file: FindFile) -> None:
     with pytest.raises(InvalidError) as error:
-        resolve(composed(described(site="x"), described("B", site="y")), SITES, find_jar)
+        resolve(composed(described(site="x"), described("B", site="y")), SITES, find_file)
     assert str(error.value) == (
         "cannot accept composition c: jobs[0].site: no registered site is named x; "
         "register it (speck site add, or POST /sites) (and 1 more)"
     )
 
 
-def test_doubled_names(find_jar: FindJar) -> None:
-    assert problems(find_jar, described("A"), described("A")) == [
+def test_doubled_names(find_file: FindFile) -> None:
+    assert problems(find_file, described("A"), described("A")) == [
         Problem("jobs[1].job_name", "jobs[0] has the name 'A' already")
     ]
 
 
-def test_a_job_that_reads_what_it_writes(find_jar: FindJar) -> None:
+def test_a_job_that_reads_what_it_writes(find_file: FindFile) -> None:
     # Once by the site's name and once by its address: the same broker.
     job = described(source_topic="x", sink_topic="x", sink_broker="tcp://a:1883")
-    assert problems(find_jar, job) == [
+    assert problems(find_file, job) == [
         Problem("jobs[0].sink_topic", "A reads what it writes: topic 'x' on edge-a")
     ]
     elsewhere = described(source_topic="x", sink_topic="x", sink_site="cloud")
-    assert resolve(composed(elsewhere), SITES, find_jar).composition.jobs
+    assert resolve(composed(elsewhere), SITES, find_file).composition.jobs
 
 
-def test_a_cycle_across_sites(find_jar: FindJar) -> None:
+def test_a_cycle_across_sites(find_file: FindFile) -> None:
     assert problems(
-        find_jar,
+        find_file,
         described("A", source_topic="x", sink_topic="y", sink_site="cloud"),
         described("B", site="cloud", source_topic="y", sink_topic="x", sink_broker="tcp://a"),
     ) == [Problem("jobs[1].sink_topic", "closes the cycle A -> B -> A")]
 
 
-def test_a_cycle_is_told_beside_an_unknown_place(find_jar: FindJar) -> None:
+def test_a_cycle_is_told_beside_an_unknown_place(find_file: FindFile) -> None:
     faults = problems(
-        find_jar,
+        find_file,
         described("A", site="mars", source_topic="x", sink_topic="y", sink_site="edge-a"),
         described("B", source_topic="y", sink_topic="x", sink_site="mars"),
     )
@@ -233,23 +233,27 @@ def test_a_cycle_is_told_beside_an_unknown_place(find_jar: FindJar) -> None:
     ]
 
 
-def test_a_missing_jar_and_a_missing_class(find_jar: FindJar, tmp_path: Path) -> None:
+def test_a_missing_jar_and_a_missing_class(find_file: FindFile, tmp_path: Path) -> None:
     faults = problems(
-        find_jar,
+        find_file,
         described("A", job_path="y.jar"),
         described("B", entry_class="package.Example"),
         described("C", job_path="/etc/passwd"),
         described("D", job_path="artifact:" + "0" * 64),
     )
     assert faults == [
-        Problem("jobs[0].job_path", f"cannot find the jar y.jar in the jar folders ({tmp_path})"),
+        Problem(
+            "jobs[0].job_path",
+            f"cannot find the artifact y.jar in the folders of --jars ({tmp_path})",
+        ),
         Problem(
             "jobs[1].entry_class",
             "the jar holds no class package.Example; the nearest are package.ExampleJob",
         ),
         Problem(
             "jobs[2].job_path",
-            f"cannot use the jar /etc/passwd: it lies outside the jar folders ({tmp_path})",
+            "cannot use the artifact /etc/passwd: it lies outside the folders of --jars"
+            f" ({tmp_path})",
         ),
         Problem(
             "jobs[3].job_path",
@@ -258,19 +262,21 @@ def test_a_missing_jar_and_a_missing_class(find_jar: FindJar, tmp_path: Path) ->
     ]
 
 
-def test_a_jar_is_looked_for_once(find_jar: FindJar) -> None:
+def test_a_jar_is_looked_for_once(find_file: FindFile) -> None:
     lookups: list[str] = []
 
-    def counting(job_path: str) -> Jar:
+    def counting(job_path: str) -> JobFile:
         lookups.append(job_path)
-        return find_jar(job_path)
+        return find_file(job_path)
 
     resolve(composed(described("A"), described("B")), SITES, counting)
     assert lookups == ["x.jar"]
 
 
-def test_arguments_that_cannot_be_passed(find_jar: FindJar) -> None:
-    faults = problems(find_jar, described("A", args=("{nope}",)), described("B", args=("--epoch",)))
+def test_arguments_that_cannot_be_passed(find_file: FindFile) -> None:
+    faults = problems(
+        find_file, described("A", args=("{nope}",)), described("B", args=("--epoch",))
+    )
     assert faults == [
         Problem(
             "jobs[0].args[0]",
@@ -284,8 +290,8 @@ def test_arguments_that_cannot_be_passed(find_jar: FindJar) -> None:
     ]
 
 
-def test_a_job_with_an_own_contract_is_warned_of(find_jar: FindJar) -> None:
-    resolved = resolve(closed(described("A", args=("--in={source_topic}",))), SITES, find_jar)
+def test_a_job_with_an_own_contract_is_warned_of(find_file: FindFile) -> None:
+    resolved = resolve(closed(described("A", args=("--in={source_topic}",))), SITES, find_file)
     assert resolved.warnings == [
         "job A has placeholders in its args: unless it reports its sequence numbers anyway, speck"
         " cannot determine when its links are drained, how far it lags, or which messages came"
@@ -293,9 +299,9 @@ def test_a_job_with_an_own_contract_is_warned_of(find_jar: FindJar) -> None:
     ]
 
 
-def test_too_few_free_slots(find_jar: FindJar) -> None:
+def test_too_few_free_slots(find_file: FindFile) -> None:
     jobs = (described("A", parallelism=2), described("B", parallelism=2), described("C"))
-    assert problems(find_jar, *jobs, find_slots=lambda: Slots({"edge-a": 3})) == [
+    assert problems(find_file, *jobs, find_slots=lambda: Slots({"edge-a": 3})) == [
         Problem(
             "jobs[1].parallelism",
             "too few free slots at site edge-a: its jobs need 5, "
@@ -304,34 +310,34 @@ def test_too_few_free_slots(find_jar: FindJar) -> None:
     ]
 
 
-def test_held_slots_count_as_free_and_stopped_jobs_need_none(find_jar: FindJar) -> None:
+def test_held_slots_count_as_free_and_stopped_jobs_need_none(find_file: FindFile) -> None:
     jobs = (
         described("A", parallelism=2),
         described("B", parallelism=9, state=DesiredState.STOPPED),
     )
     resolved = resolve(
-        closed(*jobs), SITES, find_jar, find_slots=lambda: Slots({"edge-a": 1}, {"edge-a": 1})
+        closed(*jobs), SITES, find_file, find_slots=lambda: Slots({"edge-a": 1}, {"edge-a": 1})
     )
     assert resolved.warnings == []
 
 
 @pytest.mark.parametrize("free", [{}, {"edge-a": None}])
 def test_slots_that_are_not_known_are_a_warning(
-    find_jar: FindJar, free: dict[str, int | None]
+    find_file: FindFile, free: dict[str, int | None]
 ) -> None:
     job = described(parallelism=2)
-    resolved = resolve(closed(job), SITES, find_jar, find_slots=lambda: Slots(free))
+    resolved = resolve(closed(job), SITES, find_file, find_slots=lambda: Slots(free))
     assert resolved.warnings == ["slots of site edge-a are not known; its jobs need 2"]
 
 
-def test_slots_are_not_looked_at_when_nothing_was_observed(find_jar: FindJar) -> None:
-    assert resolve(closed(described(parallelism=99)), SITES, find_jar).warnings == []
+def test_slots_are_not_looked_at_when_nothing_was_observed(find_file: FindFile) -> None:
+    assert resolve(closed(described(parallelism=99)), SITES, find_file).warnings == []
 
 
-def test_exactly_once_needs_mqtt_5(find_jar: FindJar) -> None:
+def test_exactly_once_needs_mqtt_5(find_file: FindFile) -> None:
     job = described(delivery=Delivery.EXACTLY_ONCE, sink_site="cloud")
     numbers_by_broker = {"tcp://a:1883": False, "tcp://c:1883": True}
-    assert problems(find_jar, job, number_carriers=numbers_by_broker) == [
+    assert problems(find_file, job, number_carriers=numbers_by_broker) == [
         Problem(
             "jobs[0].delivery",
             "exactly_once needs the capability `numbers`, which the broker tcp://a:1883 does"
@@ -340,13 +346,13 @@ def test_exactly_once_needs_mqtt_5(find_jar: FindJar) -> None:
     ]
     at_least = described(sink_site="cloud")
     assert resolve(
-        composed(at_least), SITES, find_jar, number_carriers=numbers_by_broker
+        composed(at_least), SITES, find_file, number_carriers=numbers_by_broker
     ).composition.jobs
 
 
-def test_exactly_once_through_an_unknown_broker_is_a_warning(find_jar: FindJar) -> None:
+def test_exactly_once_through_an_unknown_broker_is_a_warning(find_file: FindFile) -> None:
     job = described(delivery=Delivery.EXACTLY_ONCE)
-    resolved = resolve(closed(job), SITES, find_jar, number_carriers={"tcp://a:1883": None})
+    resolved = resolve(closed(job), SITES, find_file, number_carriers={"tcp://a:1883": None})
     assert resolved.warnings == [
         "whether the broker tcp://a:1883 has the capability `numbers` is not known; "
         "job A needs it for exactly_once"
@@ -356,64 +362,64 @@ def test_exactly_once_through_an_unknown_broker_is_a_warning(find_jar: FindJar) 
 BATCHED = Batching(batch_records=100)
 
 
-def test_batches_for_an_old_broker_are_a_warning(find_jar: FindJar) -> None:
+def test_batches_for_an_old_broker_are_a_warning(find_file: FindFile) -> None:
     job = described(link=BATCHED, sink_site="cloud")
     numbers_by_broker = {"tcp://a:1883": True, "tcp://c:1883": False}
     assert (
         "job A sends its records one by one: batches need the capability `numbers`, which the"
         " broker tcp://c:1883 does not have"
-    ) in resolve(composed(job), SITES, find_jar, number_carriers=numbers_by_broker).warnings
+    ) in resolve(composed(job), SITES, find_file, number_carriers=numbers_by_broker).warnings
 
 
-def test_who_reads_batches_from_outside_is_warned(find_jar: FindJar) -> None:
+def test_who_reads_batches_from_outside_is_warned(find_file: FindFile) -> None:
     sends = "job A sends batches to A-out at edge-a"
     must_split = "must split them (docs/guarantees.md says how)"
-    output = resolve(closed(described(link=BATCHED)), SITES, find_jar)
+    output = resolve(closed(described(link=BATCHED)), SITES, find_file)
     assert output.warnings == [f"{sends}, an output: its readers {must_split}"]
     assert output.composition.jobs[0].link == BATCHED
     compressed = described(link=Batching(compression=Compression.ZSTD))
-    assert resolve(closed(compressed), SITES, find_jar).warnings == output.warnings
-    assert resolve(closed(described(link=Batching(linger_ms=5))), SITES, find_jar).warnings == [
+    assert resolve(closed(compressed), SITES, find_file).warnings == output.warnings
+    assert resolve(closed(described(link=Batching(linger_ms=5))), SITES, find_file).warnings == [
         "job A sends each record at once: linger_ms of its link has no effect while batch_records"
         " is 1"
     ]
 
 
-def test_a_job_with_an_own_contract_that_reads_batches_is_warned_of(find_jar: FindJar) -> None:
+def test_a_job_with_an_own_contract_that_reads_batches_is_warned_of(find_file: FindFile) -> None:
     first = described(link=BATCHED)
     second = described("B", source_topic="A-out", args=("{source_topic}",))
-    warnings = resolve(composed(first, second), SITES, find_jar).warnings
+    warnings = resolve(composed(first, second), SITES, find_file).warnings
     assert (
         "job A sends batches to A-out at edge-a, which job B reads: since it has placeholders in"
         " its args, it must split them (docs/guarantees.md says how) by itself"
     ) in warnings
 
 
-def test_batches_between_a_job_and_those_of_elsewhere_are_warned_of(find_jar: FindJar) -> None:
-    sender = resolve(composed(described(link=BATCHED)), SITES, find_jar).composition.jobs[0]
+def test_batches_between_a_job_and_those_of_elsewhere_are_warned_of(find_file: FindFile) -> None:
+    sender = resolve(composed(described(link=BATCHED)), SITES, find_file).composition.jobs[0]
     readers = [
         described(name, source_topic="A-out", args=("{source_topic}",)) for name in ("B", "C")
     ]
-    there = [resolve(composed(one), SITES, find_jar).composition.jobs[0] for one in readers]
+    there = [resolve(composed(one), SITES, find_file).composition.jobs[0] for one in readers]
     expected = [
         f"job A sends batches to A-out at edge-a, which job {name} reads: since it has placeholders"
         " in its args, it must split them (docs/guarantees.md says how) by itself"
         for name in ("B", "C")
     ]
-    warnings = resolve(composed(described(link=BATCHED)), SITES, find_jar, others=there).warnings
+    warnings = resolve(composed(described(link=BATCHED)), SITES, find_file, others=there).warnings
     assert [warning for warning in warnings if "sends batches" in warning] == expected
-    assert expected[0] in resolve(alone(readers[0]), SITES, find_jar, others=[sender]).warnings
-    unconcerned = resolve(composed(described("D")), SITES, find_jar, others=[sender, *there])
+    assert expected[0] in resolve(alone(readers[0]), SITES, find_file, others=[sender]).warnings
+    unconcerned = resolve(composed(described("D")), SITES, find_file, others=[sender, *there])
     assert not [warning for warning in unconcerned.warnings if "sends batches" in warning]
 
 
-def test_a_job_that_is_not_told_of_its_link_is_refused(find_jar: FindJar) -> None:
+def test_a_job_that_is_not_told_of_its_link_is_refused(find_file: FindFile) -> None:
     job = described(link=BATCHED, args=("{source_topic}",))
-    assert [p.path for p in problems(find_jar, job)] == ["jobs[0].link"]
+    assert [p.path for p in problems(find_file, job)] == ["jobs[0].link"]
 
 
-def test_topics_that_nobody_writes_or_reads_are_warnings(find_jar: FindJar) -> None:
-    assert resolve(composed(described()), SITES, find_jar).warnings == [
+def test_topics_that_nobody_writes_or_reads_are_warnings(find_file: FindFile) -> None:
+    assert resolve(composed(described()), SITES, find_file).warnings == [
         "no job writes topic 'A-in' on edge-a (read by A); "
         "list it under inputs if it is fed from outside",
         "no job reads topic 'A-out' on edge-a (written by A); "
@@ -421,7 +427,7 @@ def test_topics_that_nobody_writes_or_reads_are_warnings(find_jar: FindJar) -> N
     ]
 
 
-def test_problems_have_the_lines_of_the_document(find_jar: FindJar) -> None:
+def test_problems_have_the_lines_of_the_document(find_file: FindFile) -> None:
     document = load_document(
         b"""\
 name: c
@@ -443,22 +449,22 @@ jobs:
     )
     description = composition_from_data(document.data, document.line_of)
     with pytest.raises(InvalidError) as error:
-        resolve(description, SITES, find_jar, line_of=document.line_of)
+        resolve(description, SITES, find_file, line_of=document.line_of)
     assert [(problem.path, problem.line) for problem in error.value.problems] == [
         ("jobs[0].entry_class", 7),
         ("jobs[1].spe_address", 10),
     ]
 
 
-def test_a_job_alone(find_jar: FindJar) -> None:
-    resolved = resolve(alone(described()), SITES, find_jar, find_slots=lambda: Slots({}))
+def test_a_job_alone(find_file: FindFile) -> None:
+    resolved = resolve(alone(described()), SITES, find_file, find_slots=lambda: Slots({}))
     assert [job.job_name for job in resolved.composition.jobs] == ["A"]
     assert resolved.warnings == ["slots of site edge-a are not known; its jobs need 1"]
 
 
-def test_what_is_wrong_with_a_job_alone(find_jar: FindJar) -> None:
+def test_what_is_wrong_with_a_job_alone(find_file: FindFile) -> None:
     with pytest.raises(InvalidError) as error:
-        resolve(alone(described(site="mars", args=("{x}",))), SITES, find_jar)
+        resolve(alone(described(site="mars", args=("{x}",))), SITES, find_file)
     assert [problem.path for problem in error.value.problems] == ["site", "args[0]"]
     assert str(error.value) == (
         "cannot accept job A: site: no registered site is named mars; "
@@ -471,7 +477,7 @@ def test_a_jar_that_brings_the_connector_is_named_once(tmp_path: Path) -> None:
         for name in ("package.ExampleJob", CONNECTOR_CLASS):
             fat.writestr(f"{name.replace('.', '/')}.class", b"")
     jobs = [described(name, job_path=str(tmp_path / "fat.jar")) for name in "ABC"]
-    warnings = resolve(composed(*jobs), SITES, JarFinder([tmp_path], lambda _: None)).warnings
+    warnings = resolve(composed(*jobs), SITES, JobFileFinder([tmp_path], lambda _: None)).warnings
     (warning,) = [each for each in warnings if "connector" in each]
     jar = cut(f"{tmp_path}/fat.jar")
     assert warning.startswith(f"the file of job A and 2 more ({jar}) holds speck's")

@@ -20,8 +20,8 @@ _MTIME_RESOLUTION_NS = 2_000_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Jar:
-    """A jar on this machine and the SHA-256 (64 hex digits) of its content."""
+class JobFile:
+    """The file of a `job_path` on this machine, and the SHA-256 (64 hex digits) of its content."""
 
     sha256: str
     file: Path
@@ -30,10 +30,10 @@ class Jar:
 _Key = tuple[int, int, int, int]
 
 
-class JarFinder:
-    """Turns a `job_path` into a Jar; usable from many threads.
+class JobFileFinder:
+    """Turns a `job_path` into a JobFile; usable from many threads.
 
-    Jars must be in one of `folders`. `artifact` returns the stored file of a SHA-256, or None.
+    Files must be in one of `folders`. `artifact` returns the stored file of a SHA-256, or None.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class JarFinder:
         self._hashes: dict[Path, tuple[_Key, str]] = {}
         self._lock = threading.Lock()
 
-    def __call__(self, job_path: str) -> Jar:
-        """Return the jar at `job_path`.
+    def __call__(self, job_path: str) -> JobFile:
+        """Return the file at `job_path`.
 
         Raises NotFoundError if it does not exist, InvalidError if it may not be used.
         """
@@ -57,18 +57,18 @@ class JarFinder:
             return self._find_artifact(job_path.removeprefix(ARTIFACT))
         try:
             file = self._find_file(job_path)
-            return Jar(self._hash(file), file)
+            return JobFile(self._hash(file), file)
         except (OSError, ValueError, RuntimeError) as exc:  # RuntimeError: a loop of links
             why = getattr(exc, "strerror", None) or cut(str(exc))
-            raise InvalidError(f"cannot read the jar {cut(job_path)}: {why}") from exc
+            raise InvalidError(f"cannot read the artifact {cut(job_path)}: {why}") from exc
 
-    def _find_artifact(self, sha256: str) -> Jar:
+    def _find_artifact(self, sha256: str) -> JobFile:
         file = self._artifact(sha256)
         if file is None:
             raise NotFoundError(
                 f"cannot find the artifact {cut(sha256)}; send it with `speck artifacts push FILE`"
             )
-        return Jar(sha256, file)
+        return JobFile(sha256, file)
 
     def _find_file(self, job_path: str) -> Path:
         """Return the real file, with links resolved; it must be in one of the folders."""
@@ -86,9 +86,12 @@ class JarFinder:
         folders = ", ".join(map(str, self._folders)) or "none is configured"
         if not real_paths:
             raise InvalidError(
-                f"cannot use the jar {cut(job_path)}: it lies outside the jar folders ({folders})"
+                f"cannot use the artifact {cut(job_path)}: it lies outside the folders of --jars"
+                f" ({folders})"
             )
-        raise NotFoundError(f"cannot find the jar {cut(job_path)} in the jar folders ({folders})")
+        raise NotFoundError(
+            f"cannot find the artifact {cut(job_path)} in the folders of --jars ({folders})"
+        )
 
     def _hash(self, file: Path) -> str:
         with self._lock:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from speck.errors import InvalidError, NotFoundError, SpeckError
-from speck.spec.jars import Jar, JarFinder
+from speck.spec.job_files import JobFile, JobFileFinder
 
 
 class Later:
@@ -32,11 +32,11 @@ class Later:
         raise NotImplementedError
 
 
-def finder(*folders: Path, clock: Later | None = None) -> JarFinder:
-    return JarFinder(folders, lambda sha256: None, clock or Later())
+def finder(*folders: Path, clock: Later | None = None) -> JobFileFinder:
+    return JobFileFinder(folders, lambda sha256: None, clock or Later())
 
 
-def refusal(find: JarFinder, path: str) -> SpeckError:
+def refusal(find: JobFileFinder, path: str) -> SpeckError:
     with pytest.raises(SpeckError) as error:
         find(path)
     return error.value
@@ -58,7 +58,7 @@ def test_relative_and_absolute_paths(folder: Path, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     find = finder(empty, folder)
-    jar = Jar(sha256(b"one"), folder.resolve() / "a.jar")
+    jar = JobFile(sha256(b"one"), folder.resolve() / "a.jar")
     assert find("a.jar") == jar
     assert find(str(folder / "a.jar")) == jar
     assert find("../jars/a.jar") == jar
@@ -67,7 +67,7 @@ def test_relative_and_absolute_paths(folder: Path, tmp_path: Path) -> None:
 def test_a_missing_jar(folder: Path) -> None:
     error = refusal(finder(folder), "b.jar")
     assert isinstance(error, NotFoundError)
-    assert str(error) == f"cannot find the jar b.jar in the jar folders ({folder})"
+    assert str(error) == f"cannot find the artifact b.jar in the folders of --jars ({folder})"
 
 
 @pytest.mark.parametrize("path", ["x" * 4000, "x/" * 2000 + "a.jar", "/" * 4000, "\0" + "x" * 4000])
@@ -96,7 +96,10 @@ def test_outside_the_folders(folder: Path, tmp_path: Path, path: str) -> None:
     (folder / "deep").symlink_to(tmp_path / "elsewhere")
     error = refusal(finder(folder), path)
     assert isinstance(error, InvalidError)
-    assert str(error) == f"cannot use the jar {path}: it lies outside the jar folders ({folder})"
+    assert (
+        str(error)
+        == f"cannot use the artifact {path}: it lies outside the folders of --jars ({folder})"
+    )
 
 
 def test_a_neighbour_with_the_same_beginning_is_outside(folder: Path, tmp_path: Path) -> None:
@@ -108,7 +111,7 @@ def test_a_neighbour_with_the_same_beginning_is_outside(folder: Path, tmp_path: 
 
 def test_no_folder_is_configured() -> None:
     assert str(refusal(finder(), "a.jar")) == (
-        "cannot use the jar a.jar: it lies outside the jar folders (none is configured)"
+        "cannot use the artifact a.jar: it lies outside the folders of --jars (none is configured)"
     )
 
 
@@ -125,15 +128,15 @@ def test_a_loop_of_links_is_refused(folder: Path) -> None:
 
 
 def test_a_name_that_no_file_can_have_is_refused(folder: Path) -> None:
-    assert str(refusal(finder(folder), "a\0b")).startswith("cannot read the jar ")
+    assert str(refusal(finder(folder), "a\0b")).startswith("cannot read the artifact ")
 
 
 def test_artifacts(tmp_path: Path) -> None:
     stored = tmp_path / "stored"
     stored.write_bytes(b"x")
     digest = sha256(b"x")
-    find = JarFinder([], {digest: stored}.get, Later())
-    assert find(f"artifact:{digest}") == Jar(digest, stored)
+    find = JobFileFinder([], {digest: stored}.get, Later())
+    assert find(f"artifact:{digest}") == JobFile(digest, stored)
     other = "0" * 64
     error = refusal(find, f"artifact:{other}")
     assert isinstance(error, NotFoundError)
@@ -180,5 +183,6 @@ def test_a_file_that_changes_while_it_is_read_is_refused(
 
     monkeypatch.setattr(hashlib, "file_digest", slow)
     assert str(refusal(finder(folder), "a.jar")) == (
-        "cannot read the jar a.jar: it changed while it was read; try again when it is complete"
+        "cannot read the artifact a.jar: it changed while it was read;"
+        " try again when it is complete"
     )
