@@ -13,17 +13,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from speck.binding import Reservation
 from speck.deploy.capabilities import passes_reports
 from speck.deploy.changes import Changes
-from speck.errors import SpeckError
 from speck.model.change import ChangeState
 from speck.model.composition import visible_name
 from speck.model.incarnation import Session
 from speck.model.observation import BrokerView
 from speck.model.values import cut
+from speck.monitor.attempts import Attempts, Task, TaskName
 from speck.monitor.released_sessions import ReleasedSessions
 from speck.monitor.seen_positions import SeenPositions
 from speck.monitor.session_renewals import SessionRenewals, may_run
@@ -93,6 +94,7 @@ class LostSessions:
         self._released = ReleasedSessions()
         self._positions = SeenPositions(records)
         self._renewals = SessionRenewals(records)
+        self._attempts = Attempts()
         self._confirmed_at: dict[tuple[str, str], float] = {}
         self.counts: Counter[LostSession] = Counter()
         """Since the start. Publishers that do not send again may have lost messages with each."""
@@ -232,26 +234,30 @@ class LostSessions:
     # -- in a thread of the pool ----------------------------------------------------------
 
     def _repair(self, repair: _Repair, now: float) -> None:
-        broker = self._connections.broker(repair.site)
-        try:
-            for key in repair.missing:
-                self._restore(key, now)
-            for key in repair.due:
-                self._renew(key, now)
-            for client_id, topic in repair.returned:
-                self._release(repair.site, client_id, topic)
-            for scope, session in repair.pending:
-                self._end_pending(scope, session)
-            for topic in repair.unannounced:
-                broker.announce(topic, readers=True)
-            for topic in repair.waited_for:
-                own = self._records.sessions.at(repair.site)
-                ids = [session.client_id for _, session in own if session.link.topic == topic]
-                broker.confirm_sessions(topic, ids)
-        except SpeckError as error:
-            LOG.warning("cannot restore all sessions at %s: %s", repair.site, error)
-        except Exception:
-            LOG.exception("cannot restore all sessions at %s", repair.site)
+        self._attempts.run(repair.site, dict(self._list_tasks(repair, now)))
+
+    def _list_tasks(self, repair: _Repair, now: float) -> Iterable[tuple[TaskName, Task]]:
+        """What waits now comes before what may wait for days."""
+        site = repair.site
+        broker = self._connections.broker(site)
+        for key in repair.missing:
+            yield ("restore", *key), partial(self._restore, key, now)
+        for client_id, topic in repair.returned:
+            yield ("release", client_id), partial(self._release, site, client_id, topic)
+        for scope, session in repair.pending:
+            name = "end", scope, session.client_id
+            yield name, partial(self._end_pending, scope, session)
+        for topic in repair.unannounced:
+            yield ("announce", topic), partial(broker.announce, topic, readers=True)
+        for topic in repair.waited_for:
+            yield ("confirm", topic), partial(self._confirm, site, topic)
+        for key in repair.due:
+            yield ("renew", *key), partial(self._renew, key, now)
+
+    def _confirm(self, site: str, topic: str) -> None:
+        own = self._records.sessions.at(site)
+        ids = [session.client_id for _, session in own if session.link.topic == topic]
+        self._connections.broker(site).confirm_sessions(topic, ids)
 
     def _restore(self, key: _Key, now: float) -> None:
         """Reserve a lost session again, unless its reader is expected to do so."""
@@ -276,6 +282,7 @@ class LostSessions:
         """Reserve a session again whose reader is away, which begins the time anew for which its
         broker keeps it. One that the broker has dropped may still be announced."""
         site, scope, client_id = key
+        self._renewals.put_off(now, key)
         with self._changes.resting(scope) as is_resting:  # nothing starts its reader meanwhile
             session = self._records.sessions.get(scope, client_id, site)
             if session is None or not session.reserved:

@@ -26,6 +26,8 @@ _PART = 4
 """A session is renewed when this part of its time is over: brokers may be away for the rest."""
 _LEAST_S = 60.0
 """Between two renewals, however short that part is."""
+_AGAIN_S = 60.0
+"""After so long a session is tried again that could not be renewed."""
 _AT_ONCE = 20
 """Sessions of one site that are renewed after a poll: each costs a connection."""
 
@@ -55,16 +57,16 @@ class SessionRenewals:
         self._silent_since = {site: since.get(site, now) for site in sites}
 
     def find_due(self, now: float, sessions: Mapping[Key, Session]) -> tuple[Key, ...]:
-        """Those of the sessions at one site that are to be renewed now."""
-        due = []
+        """Those of the sessions at one site that are to be renewed now, the most urgent first."""
+        due: list[tuple[float, Key]] = []
         for key, session in sessions.items():
             if not self.is_away(now, key, session):
                 self._renewals.pop(key, None)
                 continue
             renewal = self._renewals.setdefault(key, _Renewal(now + FIRST_S))
             if renewal.due is not None and now >= renewal.due:
-                due.append(key)
-        return tuple(sorted(due)[:_AT_ONCE])
+                due.append((renewal.due, key))
+        return tuple(key for _, key in sorted(due)[:_AT_ONCE])
 
     def is_away(self, now: float, key: Key, session: Session) -> bool:
         """Whether the reader of a session is certainly not connected, or its site seems to be
@@ -75,6 +77,11 @@ class SessionRenewals:
         if incarnation is None or not may_run(incarnation):
             return True
         return now - self._silent_since.get(incarnation.job.site, now) >= SILENT_S
+
+    def put_off(self, now: float, key: Key) -> None:
+        """A session is being renewed. Unless `note` follows, that has failed or could not be done
+        now: the others come first."""
+        self._renewals[key] = _Renewal(now + _AGAIN_S)
 
     def note(self, now: float, key: Key, reservation: Reservation) -> None:
         """A session has been renewed."""

@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from binders.memory.broker import MemoryBroker
+from speck.binding import Reservation
+from speck.errors import BrokerRefusedError
 from speck.monitor.session_renewals import FIRST_S, SILENT_S
 from speck.service.compositions import ApplyRequest
 from tests.service_helpers import DONE, broker, composition, engine, job_body
@@ -131,3 +139,32 @@ def test_a_restarted_service_renews_soon(watched: Watched) -> None:
     stop(watched)
     again = Watched(watched.service, watched.time)
     assert count_renewals(again, 2 * FIRST_S, 60) == 1
+
+
+def test_one_that_cannot_be_renewed_holds_no_other_back(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the first of them, and is not tried at every poll."""
+    begin(watched, job_body("A"), job_body("B"))
+    jobs = [job_body(name, state="stopped") for name in "AB"]
+    watched.service.compositions.apply(composition(*jobs), DONE)
+    look(watched)
+    refused, reserve, tried = min(broker("edge-a").sessions), MemoryBroker.reserve, Counter[str]()
+
+    def refuse(self: MemoryBroker, reader: str, topic: str, **more: Any) -> Reservation:
+        tried[reader] += 1
+        if reader == refused:
+            raise BrokerRefusedError("cannot reserve: not authorised")
+        return reserve(self, reader, topic, **more)
+
+    monkeypatch.setattr(MemoryBroker, "reserve", refuse)
+    broker("edge-a").readers.clear()
+    look(watched, FIRST_S)
+    look(watched, 5)
+    assert broker("edge-a").readers == {"A-in": "some", "B-in": "some"}
+    other = max(broker("edge-a").sessions)
+    assert tried == {refused: 1, other: 1}
+    for _ in range(24):
+        look(watched, 5)
+    assert tried[other] == 1
+    assert 2 <= tried[refused] <= 3, "once a minute"
