@@ -267,16 +267,10 @@ class LostSessions:
             return
         if self._is_left_to_others(scope, session, now - self._missing_since.get(key, now)):
             return
-        broker, topic = self._connections.broker(site), session.link.topic
-        at = self._records.sessions.find_position(session)
-        made = broker.reserve(client_id, topic, lost=True, at=at)
+        made = self._reserve(key, session, lost=True)
         self._restored[key] = now
-        session_now = self._records.sessions.get(scope, client_id, site)
-        if session_now is None or not session_now.reserved:  # a change has just released it
-            others = self._records.sessions.on_link(scope, session.link)
-            broker.release(client_id, topic, last_reader=not others)
-            return
-        self._count_loss(key, session, made)
+        if made is not None:
+            self._count_loss(key, session, made)
 
     def _renew(self, key: _Key, now: float) -> None:
         """Reserve a session again whose reader is away, which begins the time anew for which its
@@ -291,11 +285,26 @@ class LostSessions:
                 return
             if not self._renewals.is_away(now, key, session):
                 return
-            at = self._records.sessions.find_position(session)
-            made = self._connections.broker(site).reserve(client_id, session.link.topic, at=at)
+            made = self._reserve(key, session, lost=False)
+        if made is None:
+            return
         self._renewals.note(now, key, made)
         if not made.existed:
             self._count_loss(key, session, made)
+
+    def _reserve(self, key: _Key, session: Session, *, lost: bool) -> Reservation | None:
+        """Reserve a session again; None: a change has released it meanwhile. A release is in the
+        store before it begins: either it is seen here, or it ends what has been made."""
+        site, scope, client_id = key
+        broker, topic = self._connections.broker(site), session.link.topic
+        at = self._records.sessions.find_position(session)
+        made = broker.reserve(client_id, topic, lost=lost, at=at)
+        session_now = self._records.sessions.get(scope, client_id, site)
+        if session_now is not None and session_now.reserved:
+            return made
+        others = self._records.sessions.on_link(scope, session.link)
+        broker.release(client_id, topic, last_reader=not others)
+        return None
 
     def _release(self, site: str, client_id: str, topic: str) -> None:
         """Release a session again that is no longer in the store."""

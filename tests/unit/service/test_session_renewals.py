@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -168,3 +169,37 @@ def test_one_that_cannot_be_renewed_holds_no_other_back(
         look(watched, 5)
     assert tried[other] == 1
     assert 2 <= tried[refused] <= 3, "once a minute"
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_is_released_while_it_is_renewed_leaves_nothing_behind(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """As by a change that was blocked and goes on: it ends the session before the broker is asked
+    to keep it, or when it has been."""
+    begin(watched)
+    stop(watched)
+    records, reserve = watched.service.records, MemoryBroker.reserve
+    [(scope, session)] = records.sessions.all()
+
+    def release(broker_: MemoryBroker) -> None:
+        intended = replace(session, reserved=False)
+        records.write(records.sessions.put(scope, intended))
+        broker_.release(session.client_id, session.link.topic, last_reader=True)
+        records.write(records.sessions.drop(scope, session.client_id, session.site))
+
+    def reserve_beside(self: MemoryBroker, *args: Any, **more: Any) -> Reservation:
+        monkeypatch.undo()
+        if when == "before":
+            release(self)
+        made = reserve(self, *args, **more)
+        if when == "after":
+            release(self)
+        return made
+
+    monkeypatch.setattr(MemoryBroker, "reserve", reserve_beside)
+    look(watched, 2 * FIRST_S)
+    assert broker("edge-a").sessions == {}
+    assert broker("edge-a").announced == set()
+    assert broker("edge-a").readers == {"A-in": "none"}
+    assert list_losses(watched) == []
