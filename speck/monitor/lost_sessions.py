@@ -21,6 +21,7 @@ from speck.deploy.capabilities import passes_reports
 from speck.deploy.changes import Changes
 from speck.model.change import ChangeState
 from speck.model.composition import visible_name
+from speck.model.engines import EngineAt
 from speck.model.incarnation import Session
 from speck.model.observation import BrokerView
 from speck.model.values import cut
@@ -120,12 +121,11 @@ class LostSessions:
         now: float,
         polls: Mapping[str, Poll[BrokerView]],
         restarted: Collection[str],
-        silent: Collection[str] = (),
+        silent: Collection[EngineAt] = (),
     ) -> None:
         """Begin to restore what new polls of brokers show to be lost, and to renew what is due.
         What cannot be done now shows again in later polls. Brokers of the sites `restarted` may
-        have been restarted since the poll before; the engines of those that are `silent` do not
-        answer."""
+        have been restarted since the poll before; the engines that are `silent` do not answer."""
         reserved = self._find_reserved(now)
         self._renewals.note_silent(now, silent)
         self._renewals.keep_only(reserved)

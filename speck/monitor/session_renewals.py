@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from speck.binding import Reservation
+from speck.model.engines import EngineAt
 from speck.model.incarnation import Incarnation, Session
 from speck.store.records import Records
 
@@ -47,14 +48,14 @@ class SessionRenewals:
 
     def __init__(self, records: Records):
         self._records = records
-        self._silent_since: dict[str, float] = {}
+        self._silent_since: dict[EngineAt, float] = {}
         self._renewals: dict[Key, _Renewal] = {}
         """Of the sessions whose readers are away. Threads replace entries."""
 
-    def note_silent(self, now: float, sites: Collection[str]) -> None:
-        """The engines of these sites do not answer."""
+    def note_silent(self, now: float, engines: Collection[EngineAt]) -> None:
+        """These engines do not answer."""
         since = self._silent_since
-        self._silent_since = {site: since.get(site, now) for site in sites}
+        self._silent_since = {engine: since.get(engine, now) for engine in engines}
 
     def find_due(self, now: float, sessions: Mapping[Key, Session]) -> tuple[Key, ...]:
         """Those of the sessions at one site that are to be renewed now, the most urgent first."""
@@ -76,7 +77,7 @@ class SessionRenewals:
         incarnation = self._records.incarnations.get(key[1], session.job_name)
         if incarnation is None or not may_run(incarnation):
             return True
-        return now - self._silent_since.get(incarnation.job.site, now) >= SILENT_S
+        return now - self._silent_since.get(incarnation.job.engine, now) >= SILENT_S
 
     def put_off(self, now: float, key: Key) -> None:
         """A session is being renewed. Unless `note` follows, that has failed or could not be done

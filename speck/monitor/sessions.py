@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 
 from speck.deploy.changes import Changes
 from speck.model.composition import visible_name
+from speck.model.engines import EngineAt
 from speck.model.observation import BrokerView
 from speck.model.values import cut
 from speck.monitor.former_epochs import FormerEpochs
@@ -54,10 +55,10 @@ class Sessions:
         return max(self.memory.lost.get(site, 0), self.memory.dropped.get(site, 0))
 
     def poll(
-        self, now: float, polls: Mapping[str, Poll[BrokerView]], silent: Collection[str] = ()
+        self, now: float, polls: Mapping[str, Poll[BrokerView]], silent: Collection[EngineAt] = ()
     ) -> None:
         """Judge the new polls of brokers, report the findings, restore lost sessions, and renew
-        those whose readers are away. `silent`: sites whose engines do not answer."""
+        those whose readers are away. `silent`: engines that do not answer."""
         sites = self._records.sites.all()
         limits = {name: _parse_limit(site.labels.get(LIMIT_LABEL)) for name, site in sites.items()}
         views = {site: poll.answer for site, poll in polls.items()}

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from speck.clock import Clock
 from speck.deploy.changes import Changes
 from speck.deploy.operations import Resends
-from speck.model.observation import BrokerView, EngineView
+from speck.model.engines import EngineAt
+from speck.model.observation import BrokerView, EngineView, Observation
 from speck.monitor.board import Board, Losses, explain_link
 from speck.monitor.broker_identities import BrokerIdentities
 from speck.monitor.change_errors import ChangeErrors
@@ -147,7 +148,7 @@ class Watch:
         self._folders.note(progress, {job.key: job.engine_job_id for job in jobs})
         self.identities.poll(numbers)
         own = {s: poll for s, poll in numbers.items() if s not in self.identities.strangers}
-        self.sessions.poll(now, own, {site for site, view in sites.items() if view is None})
+        self.sessions.poll(now, own, self._find_silent(sites))
         self.links.poll(now, own)
         self._look_after_ended_sinks(own)
         self._publish(now)
@@ -156,6 +157,13 @@ class Watch:
             names = moved.get(scope, frozenset()) | decision.repair.get(scope, frozenset())
             self.repairs.begin(scope, names)
         return decision.due
+
+    def _find_silent(self, sites: Mapping[str, EngineView | None]) -> set[EngineAt]:
+        """The engines of jobs that have not answered. Of two at one site, one may have."""
+        answers = {site: view for site, view in sites.items() if view is not None}
+        observation = Observation(answers)
+        engines = {each.job.engine for each in self._records.incarnations.all().values()}
+        return {engine for engine in engines if not observation.has_answer(engine)}
 
     def _forget_others(self) -> None:
         """Forget what is gone."""

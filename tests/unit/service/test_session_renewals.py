@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from binders.memory.broker import MemoryBroker
+from binders.memory.engine import MemoryEngine
 from speck.binding import Reservation
 from speck.errors import BrokerRefusedError
+from speck.model.engines import ArtifactKind
+from speck.model.observation import EngineView
 from speck.monitor.session_renewals import FIRST_S, SILENT_S
 from speck.service.compositions import ApplyRequest
 from tests.service_helpers import DONE, broker, composition, engine, job_body
@@ -89,6 +92,25 @@ def test_a_job_whose_site_is_off_is_away_after_an_hour(watched: Watched) -> None
     engine("cloud").unreachable = False
     look(watched)
     assert count_renewals(watched, 30 * DAY, DAY) == 0
+
+
+def test_a_job_whose_engine_is_off_beside_one_that_answers_is_away_after_an_hour(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin(watched, job_body("A", "cloud", source_site="edge-a"))
+    view_of = MemoryEngine.view
+    silent = {ArtifactKind.TEXT: "no answer"}
+
+    def report(self: MemoryEngine) -> EngineView:
+        view = view_of(self)
+        jobs = {} if ArtifactKind.JAR in silent else view.jobs
+        return replace(view, jobs=jobs, silent=dict(silent))
+
+    monkeypatch.setattr(MemoryEngine, "view", report)
+    assert count_renewals(watched, SILENT_S + 2 * FIRST_S, FIRST_S) == 0, "its own one answers"
+    silent[ArtifactKind.JAR] = silent.pop(ArtifactKind.TEXT)
+    assert count_renewals(watched, SILENT_S / 2, FIRST_S) == 0
+    assert count_renewals(watched, SILENT_S + FIRST_S, FIRST_S) == 1
 
 
 def test_a_reader_outside_is_never_disconnected(watched: Watched) -> None:
