@@ -24,6 +24,7 @@ from typing import Any
 from greenlet import getcurrent, greenlet
 
 from speck.clock import Event
+from tests.waiting import wait_for
 
 TURN_S = 0.0002
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -239,3 +240,13 @@ class _Pool(Executor):
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         if wait:
             self._turns.wait_until(lambda: all(each.done() for each in self._results))
+
+
+class Threads:
+    """In place of `Turns`: threads run as they do, and who waits looks again and again."""
+
+    def pass_on(self) -> None:
+        """Does nothing."""
+
+    def poll(self, look: Callable[[], bool]) -> None:
+        wait_for(look)

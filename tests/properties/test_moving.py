@@ -24,7 +24,7 @@ from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
 from tests.memory_fog import MemoryKeeper, service_in_turns, site_body
-from tests.turns import Turns
+from tests.turns import Threads, Turns
 
 SITES = ("edge-a", "edge-b", "cloud")
 ORDER = "ABC"
@@ -123,7 +123,7 @@ class DuplicateMonitor:
     """Sees every call to an engine: feeds the chain, counts what runs, and lets faults happen."""
 
     service: Service
-    turns: Turns
+    turns: Turns | Threads
     sent: int = 0
     calls: int = 0
     twice: list[str] = field(default_factory=list)

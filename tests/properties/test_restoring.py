@@ -11,6 +11,7 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from binders.memory import World
 from speck.clock import SystemClock
 from speck.errors import ConflictError
 from speck.model.values import JsonObject
@@ -32,6 +33,20 @@ from tests.properties.test_moving import (
     chains,
     engine,
 )
+from tests.turns import Threads
+
+
+class ThreadedMonitor(DuplicateMonitor):
+    """Looks at the engines while no other thread changes them."""
+
+    def send(self, count: int) -> None:
+        with World.current().lock:
+            super().send(count)
+
+    def __call__(self, kind: str, subject: str) -> None:
+        with World.current().lock:
+            super().__call__(kind, subject)
+
 
 SEVERAL = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 
@@ -101,7 +116,7 @@ def test_what_happened_since_the_backup_is_found(
     ):
         service = first
         service.compositions.apply(composition_from_data(BEGINNING), DONE)
-        monitor = DuplicateMonitor(service)
+        monitor = ThreadedMonitor(service, Threads())
         for desired in before:
             assert ask(service, all_running(desired), monitor) == "done"
             monitor.send(3)
