@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -262,21 +262,7 @@ KINDS = ("", "cancel", "refuse", "kill")
 PLACES = [f"{site}/{topic}" for site in SITES for topic in "xy"]
 
 
-def draw_steps(seed: int) -> list[Step]:
-    """Two changes of a wiring. In three of four sequences each is made with trouble first; then it
-    is rolled back, in half of these; and made again."""
-    dice, kind, is_rolled_back = random.Random(seed), KINDS[seed % 4], bool(seed // 4 % 2)
-    wirings = [_draw_wiring(dice) for _ in range(3)]
-    steps = [Step(wirings[0])]
-    for before, wiring in pairwise(wirings):
-        if kind:
-            steps.append(Step(wiring, draw_trouble(dice, wiring, kind)))
-            steps += [Step(before)] if is_rolled_back else []
-        steps.append(Step(wiring))
-    return steps
-
-
-def _draw_wiring(dice: random.Random) -> str:
+def draw_wiring(dice: random.Random) -> str:
     """A chain of one to four jobs to the first output, and a branch from any of its links to the
     second. Names, sites and links are few, so that they are used again in other places."""
     names = dice.sample("ABCDE", dice.randint(1, 4))
@@ -289,7 +275,21 @@ def _draw_wiring(dice: random.Random) -> str:
     return " ".join(jobs)
 
 
-def draw_trouble(dice: random.Random, wiring: str, kind: str) -> Trouble:
+def draw_steps(seed: int, draw: Callable[[random.Random], str] = draw_wiring) -> list[Step]:
+    """Two changes of a wiring, which are drawn by `draw`. In three of four sequences each is made
+    with trouble first; then it is rolled back, in half of these; and made again."""
+    dice, kind, is_rolled_back = random.Random(seed), KINDS[seed % 4], bool(seed // 4 % 2)
+    wirings = [draw(dice) for _ in range(3)]
+    steps = [Step(wirings[0])]
+    for before, wiring in pairwise(wirings):
+        if kind:
+            steps.append(Step(wiring, _draw_trouble(dice, wiring, kind)))
+            steps += [Step(before)] if is_rolled_back else []
+        steps.append(Step(wiring))
+    return steps
+
+
+def _draw_trouble(dice: random.Random, wiring: str, kind: str) -> Trouble:
     if kind == "cancel":
         return Cancelled(dice.randint(1, 40))
     if kind == "refuse":

@@ -17,7 +17,7 @@ import pytest
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.spec import resolve
-from tests.rewirings import KINDS, SITES, Step, draw_trouble, rewire
+from tests.rewirings import SITES, draw_steps, rewire
 
 TOPICS = "uvwxyz"
 CHUNK = 25
@@ -43,24 +43,11 @@ def draw_wiring(dice: random.Random) -> str:
     return " ".join(f"{name}@{dice.choice(SITES)}:{source}>{sink}" for name, source, sink in jobs)
 
 
-def draw_steps(seed: int) -> list[Step]:
-    """Two changes of a wiring. In three of four sequences each is made with trouble first; then it
-    is rolled back, in half of these; and made again."""
-    dice, kind, is_rolled_back = random.Random(seed), KINDS[seed % 4], bool(seed // 4 % 2)
-    wirings = [draw_wiring(dice) for _ in range(3)]
-    steps = [Step(wirings[0])]
-    for before, wiring in pairwise(wirings):
-        if kind:
-            steps.append(Step(wiring, draw_trouble(dice, wiring, kind)))
-            steps += [Step(before)] if is_rolled_back else []
-        steps.append(Step(wiring))
-    return steps
-
-
 def find_faults(folder: Path, seeds: Sequence[int]) -> dict[int, object]:
     """What is lost or comes twice, by the seed of the sequence."""
     with patch.object(resolve, "Job", make_job):
-        faults = {seed: rewire(folder / str(seed), draw_steps(seed), seed) for seed in seeds}
+        sequences = {seed: draw_steps(seed, draw_wiring) for seed in seeds}
+        faults = {seed: rewire(folder / str(seed), it, seed) for seed, it in sequences.items()}
     return {seed: each for seed, each in faults.items() if each}
 
 

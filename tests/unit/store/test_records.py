@@ -14,10 +14,8 @@ from speck.errors import StoreError
 from speck.model.accepted import Accepted
 from speck.model.change import Change, ChangeState, OperationRecord
 from speck.model.composition import composition_of_one
-from speck.model.engines import ArtifactKind
 from speck.model.ids import sink_client_id
 from speck.model.incarnation import EndState, Incarnation, Session
-from speck.model.job import Job
 from speck.model.job_change import Action, JobChange
 from speck.model.job_operations import Upload
 from speck.model.link import Link
@@ -28,21 +26,10 @@ from speck.store.answers import FirstAnswer
 from speck.store.records import Records
 from speck.store.tables import Batch
 from tests.memory_fog import site_body
+from tests.unit.store.sample_job import JOB, LINK
 from tests.waiting import wait_for
 
-LINK = Link("a", "T-1")
 ALONE = composition_of_one("A")
-JOB = Job(
-    "A",
-    "a",
-    LINK,
-    Link("a", "T-2"),
-    "tcp://a:1883",
-    "tcp://a:1883",
-    "x.A",
-    "f" * 64,
-    ArtifactKind.JAR,
-)
 
 
 @pytest.fixture

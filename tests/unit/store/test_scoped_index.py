@@ -4,24 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from speck.model.engines import ArtifactKind
 from speck.model.incarnation import Incarnation, Session
-from speck.model.job import Job
-from speck.model.link import Link
 from speck.store.scoped_index import ScopedIndex
+from tests.unit.store.sample_job import JOB, LINK
 
-LINK = Link("a", "T-1")
-JOB = Job(
-    "A",
-    "a",
-    LINK,
-    Link("a", "T-2"),
-    "tcp://a:1883",
-    "tcp://a:1883",
-    "x.A",
-    "f" * 64,
-    ArtifactKind.JAR,
-)
 OTHER = replace(JOB, job_name="B", site="b")
 
 
