@@ -48,6 +48,7 @@ class Programs:
 
     def __init__(self, state_folder: Path):
         self._folder = state_folder / FOLDER
+        self._storing = threading.Lock()
 
     def watch(
         self, command: Mapping[str, Any], report: Report, cancellation: threading.Event
@@ -104,6 +105,10 @@ class Programs:
         if not _SHA256.fullmatch(sha256):
             raise PermanentError(f"cannot store the artifact {sha256!r}: it is no SHA-256")
         final = self._folder / "artifacts" / sha256
+        with self._storing:  # the same piece may arrive twice at a time
+            return self._append(command, total, final)
+
+    def _append(self, command: Mapping[str, Any], total: int, final: Path) -> Json:
         if final.exists():
             return {"bytes": total}
         part = final.with_suffix(".part")
@@ -118,9 +123,9 @@ class Programs:
             size = out.tell()
         if size < total:
             return {"bytes": size}
-        if hashlib.sha256(part.read_bytes()).hexdigest() != sha256:
+        if hashlib.sha256(part.read_bytes()).hexdigest() != final.name:
             part.unlink()
-            raise TransientError(f"cannot store the artifact {sha256}: it arrived damaged")
+            raise TransientError(f"cannot store the artifact {final.name}: it arrived damaged")
         part.rename(final)
         return {"bytes": total}
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import threading
 import time
+from base64 import b64encode
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -114,3 +116,27 @@ def test_a_status_that_is_too_large_is_reported_until_it_is_small_again(
         wait_for(lambda: reports[-1]["status"] == {"text": "short"}, "the status")
         over.set()
         watch.result()
+
+
+def test_an_artifact_that_is_sent_by_several_at_once_is_stored(tmp_path: Path) -> None:
+    """As by several starts of one program: each piece may arrive more than once."""
+    stored, senders = Programs(tmp_path), 8
+    begin = threading.Barrier(senders)
+
+    def send(content: bytes) -> None:
+        command = {"sha256": hashlib.sha256(content).hexdigest(), "total": len(content)}
+        begin.wait()
+        offset = 0
+        while offset < len(content):
+            piece = b64encode(content[offset : offset + 4]).decode()
+            answer = stored.store(
+                {**command, "offset": offset, "piece": piece}, lambda _: None, threading.Event()
+            )
+            offset = answer["bytes"]
+
+    with ThreadPoolExecutor(senders) as pool:
+        for number in range(20):
+            content = f"program {number}".encode()
+            list(pool.map(send, [content] * senders))
+            file = tmp_path / "engine" / "artifacts" / hashlib.sha256(content).hexdigest()
+            assert file.read_bytes() == content
