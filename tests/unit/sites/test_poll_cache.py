@@ -195,9 +195,7 @@ def test_who_does_not_wait_for_all_comes_to_all_of_them_in_the_end(sites: Sites)
     views = sites.looks.poll(names, 60.0)
     assert len(views) < 300
     go_on.set()
-    for _ in range(10):
-        views = sites.looks.poll(names, 60.0)
-    assert views.keys() == set(names)
+    wait_for(lambda: sites.looks.poll(names, 60.0).keys() == set(names))
     assert max(sites.polls.values()) == 1
 
 
