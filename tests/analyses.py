@@ -10,10 +10,11 @@ from typing import Annotated, Any, get_args, get_origin
 from speck.model.analysis import Analysis, AnalysisHead, AnalysisState
 from speck.model.analysis_result import AnalysisResult
 from speck.model.composition import CompositionDescription
-from speck.model.shown import hints_of, read_shown, render, shown_fields
+from speck.model.shown import hints_of, render, shown_fields
 from speck.model.values import JsonObject
 from speck.placement.move_costs import Silences
 from speck.placement.record import Comparison, Gain, Manner, PlacementRecord, ProposedSide, Side
+from speck.store.codec import from_shown
 
 
 def describe_measured(
@@ -138,8 +139,7 @@ def as_analysis(body: JsonObject) -> Analysis:
 def as_result(body: JsonObject) -> AnalysisResult:
     """The result of an analysis as users see it. What is not said of a row is not known."""
     tables = {name: table for name, table in body.items() if name in shown_fields(AnalysisResult)}
-    result: AnalysisResult = read_shown(_complete(tables, AnalysisResult), AnalysisResult)
-    return result
+    return from_shown(_complete(tables, AnalysisResult), AnalysisResult)
 
 
 def _complete(data: Any, of: Any) -> Any:
@@ -237,3 +237,6 @@ class Given:
     def newest(self, composition: str) -> Analysis | None:
         fit = [each for each in self.analyses if each["composition"] in (None, composition)]
         return as_analysis(fit[-1]) if fit else None
+
+    def newest_fault(self, _: str) -> str | None:
+        return None

@@ -30,6 +30,6 @@ def await_analysis(service: Client, analysis_id: str) -> JsonObject:
     except KeyboardInterrupt:
         service.cancel_analysis(analysis_id)
         raise
-    if analysis["state"] != "done":
+    if analysis["state"] != "done" or analysis.get("error"):  # its result may be damaged
         raise PermanentError(analysis["error"] or f"cannot analyse: it was {analysis['state']}")
     return analysis

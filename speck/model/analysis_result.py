@@ -166,12 +166,12 @@ class AnalysedSite:
     load: Annotated[float | None, Shown("reference cores that its jobs use")]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DataOrigin:
     """Where input of a job enters the system: at a `site`, or at a `job` without input."""
 
-    site: Annotated[str | None, Shown(left_out=True)]
-    job: Annotated[str | None, Shown(left_out=True)]
+    site: Annotated[str | None, Shown(left_out=True)] = None
+    job: Annotated[str | None, Shown(left_out=True)] = None
     share: Annotated[float | None, Shown("of the bytes; null: unknown")]
 
 

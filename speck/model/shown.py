@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from functools import cache
 from operator import attrgetter
@@ -111,59 +111,3 @@ def _shown(hint: Any) -> Shown:
     if get_origin(hint) is Annotated:
         return next((each for each in get_args(hint)[1:] if isinstance(each, Shown)), _PLAIN)
     return _PLAIN
-
-
-def read_shown(data: Any, of: Any, place: str = "") -> Any:
-    """A record of what `render` made of it. Names are compared, and scalars taken as they are.
-
-    Raises ValueError, which names the place, for fields that are missing or not of the record.
-    """
-    kind, is_optional = _content_of(of)
-    if data is None and is_optional:
-        return None
-    if is_dataclass(kind):
-        return _read_fields(data, kind, place)
-    if get_origin(kind) is tuple:
-        _require(list, data, place)
-        item = get_args(kind)[0]
-        if _is_plain(item):
-            return tuple(data)
-        return tuple(read_shown(each, item, f"{place}[{index}]") for index, each in enumerate(data))
-    return data
-
-
-def _read_fields(data: Any, record: Any, place: str) -> Any:
-    _require(dict, data, place)
-    shown, hints, before = shown_fields(record), hints_of(record), f"{place}." if place else ""
-    names = {each.name or name: name for name, each in shown.items()}
-    optional = {each.name for each in fields(record) if each.default is not MISSING}
-    optional |= {
-        name for name, each in shown.items() if each.left_out and _content_of(hints[name])[1]
-    }
-    unknown = [key for key in data if key not in names]
-    missing = [key for key, name in names.items() if key not in data and name not in optional]
-    if unknown or missing:
-        faults = [f"{before}{key} is missing" for key in missing]
-        faults += [f"{before}{key} is no field" for key in unknown]
-        raise ValueError("; ".join(faults))
-    return record(
-        **{
-            name: read_shown(data.get(key), hints[name], before + key)
-            for key, name in names.items()
-        }
-    )
-
-
-def _require(kind: type, data: Any, place: str) -> None:
-    if not isinstance(data, kind):
-        raise ValueError(f"{place or 'it'} is no {'object' if kind is dict else 'list'}")
-
-
-def _content_of(hint: Any) -> tuple[Any, bool]:
-    """A type without its annotations, and whether it may be None."""
-    if get_origin(hint) is Annotated:
-        hint = get_args(hint)[0]
-    if get_origin(hint) in (Union, UnionType):
-        content = [each for each in get_args(hint) if each is not type(None)]
-        return content[0], len(content) < len(get_args(hint))
-    return hint, False

@@ -10,13 +10,16 @@ a job runs, unless memory is scarce.
 from __future__ import annotations
 
 import importlib.util
-import json
+import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
+import orjson
 import psutil
 
 from speck.analyzer.clusters import SparkClusters
@@ -31,9 +34,11 @@ from speck.metrics.dataset.schema import TASKS
 from speck.metrics.dataset.storage import Storage
 from speck.model.analysis import Analysis, AnalysisHead, AnalysisState
 from speck.model.analysis_result import AnalysisResult
-from speck.model.shown import read_shown
 from speck.service.analysis_runs import AnalysisRequest, AnalysisRun, AnalysisRuns
+from speck.store.codec import from_shown
 from speck.store.records import Records
+
+_LOG = logging.getLogger(__name__)
 
 KEPT = 100
 """How many analyses are kept."""
@@ -80,24 +85,42 @@ class Analyses:
         ]
 
     def get(self, analysis_id: str) -> Analysis:
-        """An analysis with its result once it is done; while it runs, with its progress. Raises
-        NotFoundError; ConflictError if the file of its result cannot be read.
+        """An analysis with its result once it is done; while it runs, with its progress. If the
+        file of its result cannot be read, it has none, and `error` says why. Raises NotFoundError.
         """
         head = self._records.analyses.get(analysis_id)
         if head is None:
             raise NotFoundError(f"cannot find analysis {analysis_id!r}")
-        analysis = Analysis.of(head, _read_result(analysis_id, self._result(analysis_id)))
+        analysis = self._read(head)
         return analysis if head.state.over else self.runs.add_progress(analysis)
 
     def newest(self, composition: str) -> Analysis | None:
-        """The newest analysis that has a result, of this composition or of all."""
-        for head in self.all():
-            covers = head.composition in (None, composition)
-            if covers and head.state is AnalysisState.DONE:
-                analysis = self.get(head.id)
-                if analysis.result is not None:
-                    return analysis
+        """The newest analysis that has a result, of this composition or of all. Those whose results
+        cannot be read are passed over, with a warning."""
+        for analysis in self._list_done(composition):
+            if analysis.result is not None:
+                return analysis
+            if analysis.error is not None:
+                _LOG.warning("an older analysis is taken, if there is one: %s", analysis.error)
         return None
+
+    def newest_fault(self, composition: str) -> str | None:
+        """Why the newest result that `newest` passes over cannot be read."""
+        errors = (each.error for each in self._list_done(composition))
+        return next(filter(None, errors), None)
+
+    def _list_done(self, composition: str) -> Iterator[Analysis]:
+        """Those of a composition or of all that are done, newest first."""
+        for head in self.all(state=AnalysisState.DONE):
+            if head.composition in (None, composition):
+                yield self._read(head)
+
+    def _read(self, head: AnalysisHead) -> Analysis:
+        """An analysis with what its file holds, or the error of reading it."""
+        try:
+            return Analysis.of(head, _read_result(head.id, self._result(head.id)))
+        except ConflictError as error:
+            return Analysis.of(replace(head, error=str(error)), None)
 
     # -- running --------------------------------------------------------------------------
 
@@ -196,16 +219,30 @@ class Analyses:
 def _read_result(analysis_id: str, file: Path) -> AnalysisResult | None:
     """The result in a file; None if there is none. Raises ConflictError, which names the file."""
     try:
-        result: AnalysisResult = read_shown(json.loads(file.read_text()), AnalysisResult)
+        result = from_shown(orjson.loads(file.read_bytes()), AnalysisResult)
+        _check_times(result)
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         raise ConflictError(
             f"cannot read the result of analysis {analysis_id} in {file}: {error!s:.200}; it was"
             " damaged or written by another version of speck: delete the file, and run `speck"
             " analyze` again"
         ) from error
     return result
+
+
+def _check_times(result: AnalysisResult) -> None:
+    """Raises ValueError for a text that is no time with an offset."""
+    times = {"window.from": result.window.since, "window.to": result.window.until}
+    times |= {f"forecast[{i}].at": each.at for i, each in enumerate(result.forecast or ())}
+    for place, text in times.items():
+        try:
+            is_time = text is None or datetime.fromisoformat(text).tzinfo is not None
+        except ValueError:
+            is_time = False
+        if not is_time:
+            raise ValueError(f"{place}: must be a time (RFC 3339), is {text!r:.80}")
 
 
 def _check_installed() -> None:

@@ -47,6 +47,9 @@ class AnalysisSource(Protocol):
     def newest(self, composition: str) -> Analysis | None:
         """The newest analysis that is done and covers the composition."""
 
+    def newest_fault(self, composition: str) -> str | None:
+        """Why a newer one cannot be read; None without such a one."""
+
     def begin(self, window_s: float, ahead_s: float | None = None) -> str:
         """Start an analysis of the last seconds of all jobs (jobs that share a site with a
         composition count, too), with a forecast for `ahead_s`; returns its id. Raises
@@ -212,8 +215,9 @@ class Placements:
         if analysis_id is None:
             newest = self.analyses.newest(composition)
             if newest is None and needed:
+                fault = self.analyses.newest_fault(composition) or "nothing was measured of it yet"
                 raise ConflictError(
-                    f"cannot place composition {composition!r}: nothing was measured of it yet;"
+                    f"cannot place composition {composition!r}: {fault};"
                     f" run `speck analyze {composition}` (POST /analyses)"
                 )
             return newest
@@ -225,8 +229,9 @@ class Placements:
                 f" run `speck analyze {composition}` (POST /analyses)"
             )
         if analysis.result is None:
+            why = analysis.error or "its result is gone"
             raise ConflictError(
-                f"cannot place by analysis {analysis_id!r}: its result is gone; run"
+                f"cannot place by analysis {analysis_id!r}: {why}; run"
                 f" `speck analyze {composition}` (POST /analyses)"
             )
         if analysis.composition not in (None, composition):

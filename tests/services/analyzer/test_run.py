@@ -15,8 +15,9 @@ from speck.metrics.dataset.exchange import import_file
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import TASKS
 from speck.model.analysis_result import AnalysisResult
-from speck.model.shown import read_shown, render
+from speck.model.shown import render
 from speck.model.values import JsonObject
+from speck.store.codec import from_shown
 from tests.samples_by_hand import SPAN_S, dataset, plan, running, site, write
 from tests.samples_by_hand import at as moment
 
@@ -58,7 +59,7 @@ def test_one_job_that_works_evenly(spark: SparkSession, tmp_path: Path) -> None:
     assert row["true_output_rate"] == pytest.approx(250)
     assert row["utilisation"] == pytest.approx(0.2)
     assert row["bytes_out_per_record"] == pytest.approx(100)
-    assert render(read_shown(analysis, AnalysisResult)) == analysis
+    assert render(from_shown(analysis, AnalysisResult)) == analysis
     assert analysis["samples"] == {
         "rows": 61,
         "duplicates": 0,

@@ -22,7 +22,7 @@ from speck.service.analyses import Analyses
 from speck.service.analysis_runs import WAITING, AnalysisRequest
 from tests.analyses import analysis, as_result, describe_measured
 from tests.samples_by_hand import dataset, plan, running, site
-from tests.service_helpers import reopened
+from tests.service_helpers import DONE, composition, job_body, reopened
 from tests.waiting import wait_for
 
 RUN_S = 300.0
@@ -304,35 +304,106 @@ def test_a_cluster_needs_a_secret_and_a_way_to_the_driver(
         analyses.start(AnalysisRequest(master="big"))
 
 
+def keep(service: Service, analysis_id: str, text: str) -> Path:
+    """An analysis that is done, with this file of its result."""
+    head = AnalysisHead(analysis_id, AnalysisState.DONE, "c", "", None, None, "local[1]")
+    service.records.write(service.records.analyses.put(head))
+    file = service.config.home / "analyses" / f"{analysis_id}.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text)
+    return file
+
+
+def tables() -> Any:
+    return render(as_result(analysis([describe_measured("clean", "edge-a")])))
+
+
 def test_a_result_with_columns_of_another_version_is_named_with_what_to_do(
     service: Service,
 ) -> None:
-    head = AnalysisHead("a1", AnalysisState.DONE, "c", "", None, None, "local[1]")
-    service.records.write(service.records.analyses.put(head))
-    body = analysis([describe_measured("clean", "edge-a")])
-    (site, *_) = render(as_result(body))["sites"]
+    (site, *_) = tables()["sites"]
     del site["core_speed"]
-    tables = {**render(as_result(body)), "sites": [{**site, "pace": 1.0}]}
-    file = service.config.home / "analyses" / "a1.json"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(json.dumps(tables))
+    file = keep(service, "a1", json.dumps({**tables(), "sites": [{**site, "pace": 1.0}]}))
 
-    for read in (lambda: service.analyses.get("a1"), lambda: service.analyses.newest("c")):
-        with pytest.raises(ConflictError) as refused:
-            read()
-        assert str(file) in str(refused.value)
-        assert "sites[0].core_speed is missing; sites[0].pace is no field" in str(refused.value)
-        assert "delete the file, and run `speck analyze` again" in str(refused.value)
+    read = service.analyses.get("a1")
+
+    assert read.state == "done"
+    assert read.result is None
+    assert read.error is not None
+    assert str(file) in read.error
+    assert "sites[0].core_speed: is missing" in read.error
+    assert "sites[0]: no such field: pace" in read.error
+    assert "delete the file, and run `speck analyze` again" in read.error
     file.unlink()
     assert service.analyses.get("a1").result is None
+    assert service.analyses.get("a1").error is None
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"jobs": {}}', '"text"'])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", '{"jobs": {}}', '"text"', "null", "[" * 100_000, '{"window": NaN}', "\0"],
+)
 def test_a_damaged_result_is_named(service: Service, text: str) -> None:
-    head = AnalysisHead("a1", AnalysisState.DONE, "c", "", None, None, "local[1]")
-    service.records.write(service.records.analyses.put(head))
-    file = service.config.home / "analyses" / "a1.json"
-    file.parent.mkdir(exist_ok=True)
-    file.write_text(text)
-    with pytest.raises(ConflictError, match=r"cannot read the result of analysis a1 in .*a1\.json"):
-        service.analyses.get("a1")
+    file = keep(service, "a1", text)
+    error = service.analyses.get("a1").error
+    assert error is not None
+    assert error.startswith(f"cannot read the result of analysis a1 in {file}: ")
+
+
+WRONG = {
+    "window.from": {"window": {"from": 5, "to": None, "seconds": 1.0}},
+    "window.to": {"window": {"from": None, "to": {}, "seconds": 1.0}},
+    "window.seconds": {"window": {"from": None, "to": None, "seconds": None}},
+    "window.from: must be a time": {"window": {"from": "yesterday", "to": None, "seconds": 1.0}},
+    "window.to: must be a time": {
+        "window": {"from": None, "to": "2026-01-31T12:00:00", "seconds": 1.0}
+    },
+    "bottlenecks[0].name": {"bottlenecks": [{"kind": "", "name": [], "value": 1.0, "why": ""}]},
+    "bottlenecks[0].why": {"bottlenecks": [{"kind": "", "name": "", "value": 1.0, "why": None}]},
+    "samples.rows": {"samples": {"rows": True}},
+    "samples.damaged_files[1]": {"samples": {"damaged_files": ["", 1]}},
+    "forecast[0].at": {"forecast": [{"at": "soon"}]},
+}
+
+
+@pytest.mark.parametrize(("place", "wrong"), WRONG.items(), ids=WRONG)
+def test_a_value_of_another_type_is_named(service: Service, place: str, wrong: Any) -> None:
+    if "samples" in wrong:
+        wrong = {"samples": {**tables()["samples"], **wrong["samples"]}}
+    if "forecast" in wrong:
+        figures = dict.fromkeys(("rate", "low", "high"), 1.0)
+        link = {"site": None, "topic": "t", "method": "m", "mape": None, **figures}
+        wrong = {"forecast": [{**link, **each} for each in wrong["forecast"]]}
+    keep(service, "a1", json.dumps({**tables(), **wrong}))
+    error = service.analyses.get("a1").error
+    assert error is not None
+    assert place in error
+
+
+def test_a_file_that_cannot_be_opened_is_named(service: Service) -> None:
+    file = keep(service, "a1", "")
+    file.unlink()
+    file.mkdir()
+    error = service.analyses.get("a1").error
+    assert error is not None
+    assert str(file) in error
+
+
+def test_the_newest_that_can_be_read_is_taken_and_those_passed_over_are_warned_of(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    keep(service, "a1", json.dumps(tables()))
+    keep(service, "a2", "{")
+    newest = service.analyses.newest("c")
+    assert newest is not None
+    assert newest.id == "a1"
+    assert "cannot read the result of analysis a2" in caplog.text
+
+
+def test_where_none_can_be_read_that_is_why_nothing_is_placed(service: Service) -> None:
+    service.compositions.apply(composition(job_body("A")), DONE)
+    keep(service, "a1", "{")
+    assert service.analyses.newest("c") is None
+    with pytest.raises(ConflictError, match="cannot read the result of analysis a1"):
+        service.placements.make("c")
+    assert service.placements.make("c", "all-cloud", move_unmeasured=True).analysis is None

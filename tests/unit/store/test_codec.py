@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from speck.model.analysis_result import Window
 from speck.model.engines import ArtifactKind
 from speck.model.incarnation import (
     EndState,
@@ -23,7 +24,7 @@ from speck.model.link import Link
 from speck.model.observation import TakenEpoch
 from speck.model.site import Broker, Engine, Site, Tier
 from speck.model.values import JsonObject
-from speck.store.codec import from_json, to_json
+from speck.store.codec import RecordError, from_json, from_shown, to_json
 
 LINK = Link("a", "T-1")
 PLAIN = Job(
@@ -121,3 +122,18 @@ def test_a_site_is_read_back() -> None:
         {"state_uri": "file:/s"},
     )
     assert from_json(stored(to_json(site)), Site) == site
+
+
+def test_what_users_see_is_read_by_their_names() -> None:
+    data = {"from": "2026-01-31T12:00:00Z", "to": None, "seconds": 1.0}
+    assert from_shown(data, Window) == Window("2026-01-31T12:00:00Z", None, 1.0)
+    with pytest.raises(RecordError, match="from: is missing"):
+        from_shown({"since": None, "until": None, "seconds": 1.0}, Window)
+    with pytest.raises(RecordError, match="to: must be a string, is 5"):
+        from_shown({**data, "to": 5}, Window)
+
+
+def test_an_item_at_fault_is_named_with_its_place() -> None:
+    data = stored(to_json(FULL))
+    with pytest.raises(RecordError, match=r"args\[1\]: must be a string, is 5"):
+        from_json({**data, "args": ["--x", 5]}, Job)
