@@ -39,7 +39,8 @@ UNTIL_FLAG = "until"
 
 PORT_FLAG = "port"
 """A further argument, for a job whose sink writes to several links of its broker: the topic of each
-and the client id with which it reports what it has sent there, those of the other flags first."""
+and the client id with which it reports what it has sent there, those of the other flags first. No
+description asks for it, and the connector of Flink jobs does not read it yet."""
 
 PLACEHOLDERS = tuple(flag.replace("-", "_") for flag in (*FLAGS, *LINK_FLAGS))
 
