@@ -9,6 +9,10 @@ from typing import Annotated
 
 from speck.model.shown import Shown
 
+DEFAULT_ENGINE, DEFAULT_BROKER = "flink", "mqtt"
+"""The kinds of a site's engine and broker that are left out; users know them from
+docs/binders.md."""
+
 STATE_URI = "state_uri"
 """The label that says where a site keeps saved states."""
 

@@ -11,7 +11,7 @@ from marshmallow.validate import Length
 
 from speck.binding import BROKERS, ENGINES, address_rules, kinds, merged_rules
 from speck.model.addresses import AddressError
-from speck.model.site import Broker, Engine, Site, Tier
+from speck.model.site import DEFAULT_BROKER, DEFAULT_ENGINE, Broker, Engine, Site, Tier
 from speck.model.values import JsonObject, show
 from speck.spec.documents import LineOf, dump, load
 from speck.spec.fields import Amount, BrokerAddress, Choice, EngineAddress, Labels, Name
@@ -26,11 +26,6 @@ _QUEUE = re.compile(r"\d{1,12}")
 
 _LATENCY = re.compile(r"\d{1,9}(\.\d{1,9})?")
 """The label `latency_ms` of a site: one way to the core of the network."""
-
-DEFAULT_ENGINE, DEFAULT_BROKER = "flink", "mqtt"
-"""The kinds of a site's engine and broker that are left out; users know them from
-docs/binders.md."""
-
 
 def _read_address(group: str, kind: str, address: str | None) -> str:
     """An address in its normal form, as the binder of its kind describes it; empty for one that has

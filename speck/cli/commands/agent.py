@@ -7,6 +7,8 @@ from typing import Any
 
 import click
 
+from speck.model.site import DEFAULT_BROKER, DEFAULT_ENGINE
+
 _file = click.Path(dir_okay=False, path_type=Path)
 _folder = click.Path(file_okay=False, path_type=Path)
 
@@ -48,8 +50,8 @@ _folder = click.Path(file_okay=False, path_type=Path)
 @click.option("--engine", metavar="URL", help="The engine; with --broker, to register the site.")
 @click.option("--broker", metavar="URL", help="The broker, to register the site.")
 @click.option("--tier", type=click.Choice(["edge", "cloud"]), default="edge", show_default=True)
-@click.option("--engine-kind", metavar="KIND", help="Left out: as in a site's description.")
-@click.option("--broker-kind", metavar="KIND", help="Left out: as in a site's description.")
+@click.option("--engine-kind", metavar="KIND", help=f"Left out: {DEFAULT_ENGINE}.")
+@click.option("--broker-kind", metavar="KIND", help=f"Left out: {DEFAULT_BROKER}.")
 @click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
 @click.option("--engine-credentials", metavar="NAME", help="Name of the engine's credentials file.")
 def agent(listen: str | None, **options: Any) -> None:

@@ -20,6 +20,7 @@ from speck.cli.options import (
     output,
 )
 from speck.cli.subjects import add_name
+from speck.model.site import DEFAULT_BROKER, DEFAULT_ENGINE
 from speck.model.values import JsonObject
 
 _name = add_name("site")
@@ -35,9 +36,9 @@ def site() -> None:
 @click.option("-f", "--file", help="File with a site or a list of sites (`-`: stdin).")
 @click.option("--tier", type=click.Choice(["edge", "cloud"]), default="edge", show_default=True)
 @click.option("--engine", metavar="URL", help="The engine's REST API, e.g. http://10.0.0.7:8081.")
-@click.option("--engine-kind", metavar="KIND", help="Left out: as in a site's description.")
+@click.option("--engine-kind", metavar="KIND", help=f"Left out: {DEFAULT_ENGINE}.")
 @click.option("--broker", metavar="URL", help="The broker, e.g. tcp://10.0.0.7:1883.")
-@click.option("--broker-kind", metavar="KIND", help="Left out: as in a site's description.")
+@click.option("--broker-kind", metavar="KIND", help=f"Left out: {DEFAULT_BROKER}.")
 @click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
 @click.option("--engine-credentials", metavar="NAME", help="Name of the engine's credentials file.")
 @click.option(

@@ -27,6 +27,7 @@ from speck.cli.commands.top import fit
 from speck.cli.output import Grid
 from speck.client import Content
 from speck.errors import UnreachableError
+from speck.spec.site_schema import site_from_data
 from speck.store.audit_log import read_entries
 from speck.store.backup import write_backup
 from speck.store.leveldb import Store
@@ -250,6 +251,15 @@ def test_sites_are_calibrated(speck: Run, server: Server) -> None:
     assert "of cloud, edge-a" not in result.stderr
     assert speck("site", "calibrate", "nowhere").exit_code == 1
     assert "SPECK_JARS" in speck("site", "calibrate", "cloud", "--jar", "no.jar").stderr
+
+
+@pytest.mark.parametrize("command", [("site", "add"), ("agent",)])
+def test_the_kinds_that_are_left_out_are_said(speck: Run, command: tuple[str, ...]) -> None:
+    text = " ".join(speck(*command, "--help").stdout.split())
+    addresses = {"spe": {"address": "http://a:8081"}, "broker": {"address": "tcp://a:1883"}}
+    left_out = site_from_data({"name": "a", "tier": "edge", **addresses})
+    assert f"--engine-kind KIND Left out: {left_out.spe.kind}." in text
+    assert f"--broker-kind KIND Left out: {left_out.broker.kind}." in text
 
 
 def test_a_site_by_its_addresses(speck: Run) -> None:
