@@ -10,7 +10,9 @@ _LASTING_REFUSAL = re.compile(
     "|CLIENT_IDENTIFIER_NOT_VALID|IDENTIFIER_REJECTED)"
 )
 """How the connector reports a refusal that does not pass by itself, as that of a busy broker does.
-It names the reasons of CONNACK and SUBACK as its MQTT library does."""
+It names the reasons of CONNACK and SUBACK as its MQTT library does. They are known here, not to the
+binder of a broker: speck's connector for Flink speaks MQTT, and what it reports comes from Flink
+alone."""
 
 
 def is_lasting(problem: str | None) -> bool:

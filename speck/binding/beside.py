@@ -186,18 +186,18 @@ class EnginesBeside:
         """The figures of the site's own engine, with the jobs of both. Raises SpeckError if none
         that measures answers."""
         measuring = [engine for engine in (self._main, self._other) if _measures(engine)]
-        found, errors = EngineMeasures(), list[SpeckError]()
+        together, errors = EngineMeasures(), list[SpeckError]()
         for engine in measuring:
             try:
                 measures = engine.measure(engine_job_ids)
             except SpeckError as error:
                 errors.append(error)
                 continue
-            own = measures if engine is self._main else found
-            found = replace(own, jobs={**found.jobs, **measures.jobs})
+            own = measures if engine is self._main else together
+            together = replace(own, jobs={**together.jobs, **measures.jobs})
         if errors and len(errors) == len(measuring):
             raise errors[0]
-        return found
+        return together
 
     def job_plan(self, engine_job_id: str) -> tuple[PlanNode, ...]:
         engine = self._owner(engine_job_id)

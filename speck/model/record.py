@@ -19,7 +19,8 @@ class Record:
 
 def render_record(record: Record) -> JsonObject:
     """`{text}`, or `{base64}` when the payload is no UTF-8; with the `stamp` that speck's sinks
-    give their records (`<producer>/<epoch>/<number>`), or null."""
+    give their records (`<producer>/<epoch>/<number>`), or null. It is here, below the API, since
+    `speck sub` shows records of a broker without a service, and loads none."""
     try:
         payload = {"text": record.payload.decode()}
     except UnicodeDecodeError:

@@ -28,7 +28,7 @@ class Scopes:
     """Patterns in each dimension; None in a dimension without a limit.
 
     `compositions` and `sites` are globs as in `fnmatch`, matched against whole names with regard
-    to case; `topics` are patterns as `matches_topic` has them. A job that was posted alone counts
+    to case; `topics` are patterns as `topic_matches` has them. A job that was posted alone counts
     as a composition of its own name.
     """
 
@@ -51,7 +51,7 @@ class Scopes:
 
     def has_topic(self, topic: str) -> bool:
         """Whether a topic lies inside."""
-        return self.topics is None or any(matches_topic(pattern, topic) for pattern in self.topics)
+        return self.topics is None or any(topic_matches(topic, pattern) for pattern in self.topics)
 
     def to_json(self) -> dict[str, list[str] | None]:
         """`{compositions, topics, sites}`, each a list, or null without a limit."""
@@ -88,8 +88,8 @@ DIMENSIONS = ("compositions", "topics", "sites")
 UNLIMITED = Scopes()
 
 
-def matches_topic(pattern: str, topic: str) -> bool:
-    """Whether a pattern matches a topic of any broker, with regard to case.
+def topic_matches(topic: str, pattern: str) -> bool:
+    """Whether a topic of any broker fits a pattern of a token's, with regard to case.
 
     Levels lie between slashes; a topic without any, as some kinds of brokers have them, is one
     level. `+` stands for one level, `#` at the end for any number of levels, its parent included.

@@ -1,4 +1,8 @@
-"""How a record is shown to users: what `api/` renders and documents follows from its fields."""
+"""How a record is shown to users: what `api/` renders and documents follows from its fields.
+
+It is here, below the API: the annotations are those of the model's fields, the store reads by their
+names, and commands that need no service show records without loading one.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +65,7 @@ def _record_renderer(record_type: type) -> Callable[[Any], dict[str, Any]]:
     deep = [each.name or name for name, each in shown.items() if not _is_plain(hints[name])]
     read = _reader(tuple(shown))
 
-    def render_record(record: Any) -> dict[str, Any]:
+    def render_fields(record: Any) -> dict[str, Any]:
         rendered = dict(zip(keys, read(record), strict=True))
         for key in deep:
             rendered[key] = render(rendered[key])
@@ -70,7 +74,7 @@ def _record_renderer(record_type: type) -> Callable[[Any], dict[str, Any]]:
                 del rendered[key]
         return rendered
 
-    return render_record
+    return render_fields
 
 
 def _reader(names: tuple[str, ...]) -> Callable[[Any], tuple[Any, ...]]:

@@ -27,6 +27,7 @@ _QUEUE = re.compile(r"\d{1,12}")
 _LATENCY = re.compile(r"\d{1,9}(\.\d{1,9})?")
 """The label `latency_ms` of a site: one way to the core of the network."""
 
+
 def _read_address(group: str, kind: str, address: str | None) -> str:
     """An address in its normal form, as the binder of its kind describes it; empty for one that has
     none. An unknown kind is refused later, together with those that are installed."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from speck.binding import topic_matches
-from speck.model.scopes import MOST_PATTERNS, UNLIMITED, Scopes, describe, matches_topic
+from speck import binding
+from speck.model.scopes import MOST_PATTERNS, UNLIMITED, Scopes, describe, topic_matches
 from tests.third_party_kinds import third_party
 
 
@@ -38,7 +38,7 @@ from tests.third_party_kinds import third_party
     ],
 )
 def test_topics_match_by_levels(pattern: str, topic: str, matches: bool) -> None:
-    assert matches_topic(pattern, topic) is matches
+    assert topic_matches(topic, pattern) is matches
 
 
 def test_names_match_as_in_fnmatch_with_regard_to_case() -> None:
@@ -96,7 +96,7 @@ def test_what_is_no_pattern_is_named(scopes: Scopes, path: str) -> None:
 def test_what_a_token_may_see_is_the_same_at_brokers_of_all_kinds(topic: str, pattern: str) -> None:
     """The language is that of MQTT's filters; a kind with another one changes nothing about it."""
     inside = Scopes(topics=(pattern,)).has_topic(topic)
-    assert inside is topic_matches("mqtt", topic, pattern)
+    assert inside is binding.topic_matches("mqtt", topic, pattern)
     with third_party():
-        assert not topic_matches("canal", topic, pattern) or topic == pattern
+        assert not binding.topic_matches("canal", topic, pattern) or topic == pattern
         assert Scopes(topics=(pattern,)).has_topic(topic) is inside
