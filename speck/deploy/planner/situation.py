@@ -231,9 +231,16 @@ class Situation:
         """The links that records reach through present jobs, running or not, from outside. Jobs
         that were to run, until a change ended early, have sent nothing."""
         ways, written = self.jobs.present_ways, self.ways_ever.sinks
-        first = {s for s in ways.sources if s not in written or self.is_fed_outside(s)}
+        unwritten = {s for s in ways.sources if s not in written and not self._was_written(s)}
+        first = unwritten | {s for s in ways.sources if self.is_fed_outside(s)}
         first |= {s.link for s in self.inventory.sessions if s.owed}
         return ways.find_reached(first)
+
+    def _was_written(self, link: Link) -> bool:
+        """Whether all who wrote to a link, or were to write to it, were known when its readers'
+        sessions were made: if none of them is left, nobody writes to it."""
+        sessions = [s for s in self.present.on_link.get(link, ()) if s.reserved and s.job]
+        return bool(sessions) and not any(s.fed_outside for s in sessions)
 
     @cached_property
     def ways_ever(self) -> Ways:

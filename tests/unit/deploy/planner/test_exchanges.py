@@ -251,3 +251,21 @@ def test_a_job_that_nothing_reaches_yet_feeds_no_reader_that_begins() -> None:
     reserved = steps["reserve cloud/x for S"]
     assert steps["stop E on edge-a"].id in reserved.after
     assert reserved.id in steps["start E on edge-a"].after
+
+
+@pytest.mark.parametrize("fed_outside", [False, True])
+def test_a_cut_is_not_committed_by_a_job_behind_one_that_nobody_sends_to(fed_outside: bool) -> None:
+    """An interrupted change has stopped A and T at one record, and started D for what A was to send
+    from there on. A never did: T goes on where it ended. Unless others send to D."""
+    a, t = job("A", "edge-a/in", "cloud/x"), job("T", "edge-a/in", "cloud/y")
+    d, b = job("D", "edge-a/p", "edge-a/q"), job("B", "edge-a/q", "cloud/x")
+    s = job("S", "cloud/x", "cloud/y")
+    ended = end_jobs(deployed(a, t, d), "A", "T")
+    of_a, of_t, of_d, of_b, of_s = (*ended.sessions, *deployed(b, s).sessions)
+    of_d = replace(of_d, job=d, begun=True, fed_outside=fed_outside)
+    of_b, of_s = replace(of_b, job=b), replace(of_s, job=s, instead_of=of_t.client_id)
+    plan = plan_jobs(replace(ended, sessions=(of_a, of_t, of_d, of_b, of_s)), a, t)
+    starts = [each.operation for each in plan.steps if isinstance(each.operation, Start)]
+    committed = [client_id for each in starts for client_id, *_ in each.commits]
+    assert plan.gate and [each.job_name for each in starts] == ["B", "S"]
+    assert committed == ([of_s.client_id] if fed_outside else [])
