@@ -110,7 +110,9 @@ def _set_aside(situation: Situation, backlog: Backlog) -> Backlog:
         for session in situation.present.on_link.get(link, ()):
             name = session.job_name or ""
             reader = backlog.jobs.get(name)
-            if sink not in session.left_by or (reader and reader.source == session.link):
+            if sink not in session.left_by and session.instead_of not in backlog.reads:
+                continue
+            if reader is not None and reader.source == session.link:
                 continue
             if _continues_alike(situation, session) or _continues_alone(
                 situation, session, backlog.reads
