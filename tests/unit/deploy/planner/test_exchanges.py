@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from speck.model.incarnation import EndState
 from speck.model.job import Job
 from speck.model.job_operations import CatchUp, Start
+from speck.model.observation import RunState
 from speck.model.plan import Plan
 from tests.unit.deploy.planner.test_handovers import end_jobs
-from tests.unit.deploy.planner.test_planner import deployed, job, plan_jobs, text
+from tests.unit.deploy.planner.test_planner import deployed, job, plan_jobs, running, text
 
 FEED = job("feed", "edge-a/in", "edge-a/T")
 MOMENT = "stops for a moment: its readers change at the same record"
@@ -269,3 +271,21 @@ def test_a_cut_is_not_committed_by_a_job_behind_one_that_nobody_sends_to(fed_out
     committed = [client_id for each in starts for client_id, *_ in each.commits]
     assert plan.gate and [each.job_name for each in starts] == ["B", "S"]
     assert committed == ([of_s.client_id] if fed_outside else [])
+
+
+def test_a_reader_behind_an_open_cut_gives_way_to_the_one_from_whom_its_records_are_taken() -> None:
+    """A broker was killed while A stopped: its handover was refused, and all behind the cut have
+    begun. A runs on first, and what it sends is for T once more: S would send that, too."""
+    a, t, d = job("A", "edge-a/in", "edge-a/T"), reader("T", "y"), job("D", "edge-a/in", "edge-a/T")
+    behind = reader("B", "q"), job("C", "cloud/q", "cloud/x"), job("S", "cloud/x", "cloud/y")
+    there = end_jobs(deployed(a, t, *behind), "T")
+    jobs = {**there.jobs, "A": replace(there.jobs["A"], end=EndState.STOPPING)}
+    of_a, of_t, of_b, of_c, of_s, of_d = (*there.sessions, *deployed(d).sessions)
+    of_a, of_t = replace(of_a, job=a, begun=True), replace(of_t, job=t, begun=True, drained=True)
+    of_s = replace(of_s, job=behind[2], begun=True, instead_of=of_t.client_id)
+    of_d = replace(of_d, job=d, follows=of_a.client_id, whole=True)
+    interrupted = replace(there, jobs=jobs, sessions=(of_a, of_t, of_b, of_c, of_s, of_d))
+    observed = running(interrupted, A=RunState.FINISHED)
+    plan = plan_jobs(interrupted, d, *behind, observed=observed)
+    order = [str(step.operation) for step in plan.steps if step.operation.kind in ("stop", "start")]
+    assert plan.gate and order == ["stop S on edge-a", "start A on edge-a", "start T on edge-a"]
