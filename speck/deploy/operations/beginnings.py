@@ -76,10 +76,9 @@ def commit(context: Context, operation: Start) -> None:
     these is for them as they are to run."""
     records, scope = context.records, context.scope
     batch: Batch = {}
-    starting = {client_id for client_id, *_ in operation.commits}
-    there = records.inventory(scope).sessions if starting else ()
-    before = {each.instead_of or "" for each in there if each.client_id in starting}
-    with context.noting.all_of({*starting, *before}):  # a handover may change them meanwhile
+    there = records.inventory(scope).sessions if operation.commits else ()
+    # a handover may change them meanwhile, and which of them another one is read instead of
+    with context.noting.all_of(each.client_id for each in there):
         for client_id, job, starts_later in operation.commits:
             session = records.sessions.get(scope, client_id, job.source_site)
             if session is None or session.link != job.source or not session.usable:
@@ -104,13 +103,14 @@ def _put_instead(context: Context, session: Session) -> Batch:
 def record_forms(context: Context, starts: Iterable[Start]) -> None:
     """Store how readers are to run that have a session and have not begun: an earlier change that
     ended early wanted other sinks."""
-    records = context.records
+    jobs, records = [start.job for start in starts], context.records
     batch: Batch = {}
-    for job in (start.job for start in starts):
-        session = context.find_session(job)
-        if session is None or session.begun or session.job is None or not session.reserved:
-            continue
-        if session.job.port != job.port:
-            batch |= records.sessions.put(context.scope, replace(session, job=job))
-    if batch:
-        records.write(batch)
+    with context.noting.all_of(map(context.source_client_id, jobs)):
+        for job in jobs:
+            session = context.find_session(job)
+            if session is None or session.begun or session.job is None or not session.reserved:
+                continue
+            if session.job.port != job.port:
+                batch |= records.sessions.put(context.scope, replace(session, job=job))
+        if batch:
+            records.write(batch)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from speck.deploy.operations.context import Context
@@ -110,6 +110,27 @@ def _then(context: Context, outcome: Outcome, follow: Callable[[], Outcome]) -> 
 def switch(context: Context, operation: Switch) -> Outcome:
     """Store the next incarnations of the jobs, which have not been started yet, and what new
     readers skip."""
+    names = {context.source_client_id(each.job) for each in operation.starts}
+    for handover in operation.handovers:
+        names |= {handover.former, handover.client_id, *handover.others}
+    names |= {name for each in operation.joining for name in (each.client_id, each.former)}
+    views = {site: context.views.view(site) for site in {each.site for each in operation.handovers}}
+    joined = {
+        each.former: context.views.view(each.site, (each.former,)) for each in operation.joining
+    }
+    with context.noting.all_of(names):
+        context.records.write(_put_switch(context, operation, views, joined))
+    return Done()
+
+
+def _put_switch(
+    context: Context,
+    operation: Switch,
+    views: Mapping[str, BrokerView],
+    joined: Mapping[str, BrokerView],
+) -> Batch:
+    """The writes of a switch, by what the brokers of its links report, and by those of the readers
+    that others join."""
     records, scope = context.records, context.scope
     batch: Batch = {}
     for each in operation.starts:
@@ -118,19 +139,17 @@ def switch(context: Context, operation: Switch) -> Outcome:
             batch |= records.incarnations.put(scope, _make_waiting(each, base))
             batch |= _record_reader(context, each.job)
     for handover in operation.handovers:
-        view = context.views.view(handover.site)
-        batch |= put_handover(context, handover, view, is_last=False)
+        batch |= put_handover(context, handover, views[handover.site], is_last=False)
     for joining in operation.joining:
-        view = context.views.view(joining.site, (joining.former,))
         session = records.sessions.get(scope, joining.client_id, joining.site)
         former = records.sessions.get(scope, joining.former, joining.site)
-        reported = view.taken.get(joining.former)
+        reported = joined[joining.former].taken.get(joining.former)
         # a broker that was killed since the drain may have forgotten what was taken until then
         known = former.skip if former is not None else ()
         if session is not None:
             skip = merge_taken(session.skip, known, reported.epochs() if reported else ())
             batch |= records.sessions.put(scope, replace(session, skip=skip))
-    return Done(batch)
+    return batch
 
 
 def _record_reader(context: Context, job: Job) -> Batch:

@@ -14,7 +14,6 @@ from speck.model.incarnation import Session
 from speck.model.link_operations import Drain
 from speck.model.observation import BrokerView, Sent, merge_taken
 from speck.model.values import cut
-from speck.store.tables import Batch
 
 
 @dataclass(slots=True)
@@ -82,18 +81,21 @@ class Draining:
     def give_up(self, why: str) -> Done:
         """End the drain though its reader has not taken everything: what is left is dropped when
         its session is released, which says `why`."""
-        session, records = self._session(), self.context.records
-        if session is None:
-            return Done()
+        records = self.context.records
         numbers = tuple((p, e, n) for (p, e), n in sorted((self.owed or {}).items()))
-        undrained = replace(session, owed=numbers or session.owed, undrained=why)
+        with self.context.noting[self.operation.client_id]:
+            session = self._session()
+            if session is None:
+                return Done()
+            undrained = replace(session, owed=numbers or session.owed, undrained=why)
+            records.write(records.sessions.put(self.context.scope, undrained))
         event = records.events.make(
             "session",
             f"{self.operation}: given up, and what is left may be dropped: {why}",
             site=session.site,
             job_name=session.job_name,
         )
-        return Done({**records.sessions.put(self.context.scope, undrained), **event})
+        return Done(event)
 
     def _poll(self) -> Outcome:
         operation = self.operation
@@ -115,7 +117,8 @@ class Draining:
         is_quiet = self.is_mark_refused and self._is_quiet(checkpoint, view)
         if has_taken or self._has_mark(view) or is_quiet:
             self.followers.record()
-            return Done(self._note({}, view, holes=lag))
+            self._note({}, view, holes=lag)
+            return Done()
         self._send_mark()
         if self._comes_nearer(lag, view):
             self.least, self.since = lag, self.polled_at
@@ -194,7 +197,7 @@ class Draining:
                 self.stale.pop(sink, None)
             self._owe(sent)
         if first and view.untaken(self.operation.client_id, self.owed):
-            self.context.records.write(self._note(self.owed))
+            self._note(self.owed)
         return self.owed
 
     def _update_owed_of_log(self, view: BrokerView, first: bool) -> dict[tuple[str, int], int]:
@@ -209,7 +212,7 @@ class Draining:
             for key, number in ends.items():
                 self.owed[key] = max(number, self.owed.get(key, 0))
         if first and view.untaken(self.operation.client_id, self.owed):
-            self.context.records.write(self._note(self.owed))
+            self._note(self.owed)
         return self.owed
 
     def _owe(self, sent: Sent | None) -> None:
@@ -237,20 +240,21 @@ class Draining:
 
     def _note(
         self, owed: dict[tuple[str, int], int], view: BrokerView | None = None, holes: int = 0
-    ) -> Batch:
+    ) -> None:
         """Store the numbers owed and, for a reader that is followed, what it has taken: a broker
         that is killed before the handover may forget that."""
-        session = self._session()
-        if session is None:
-            return {}
         numbers = tuple((p, e, n) for (p, e), n in sorted(owed.items()))
-        new_session = replace(session, owed=numbers, undrained="", holes=holes)
         taken = view.taken.get(self.operation.client_id) if view is not None else None
-        if taken is not None and self.operation.handed_over:
-            new_session = replace(new_session, skip=merge_taken(session.skip, taken.epochs()))
-        if new_session == session:
-            return {}
-        return self.context.records.sessions.put(self.context.scope, new_session)
+        with self.context.noting[self.operation.client_id]:
+            session = self._session()
+            if session is None:
+                return
+            noted = replace(session, owed=numbers, undrained="", holes=holes)
+            if taken is not None and self.operation.handed_over:
+                noted = replace(noted, skip=merge_taken(session.skip, taken.epochs()))
+            if noted != session:
+                records = self.context.records
+                records.write(records.sessions.put(self.context.scope, noted))
 
     def _session(self) -> Session | None:
         return self.context.records.sessions.get(

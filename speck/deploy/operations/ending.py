@@ -61,7 +61,7 @@ def cancel_and_wait(
 
 
 def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str | None) -> Batch:
-    """The writes for an incarnation that speck has ended, and for its session."""
+    """The writes for an incarnation that speck has ended. Its session is written at once."""
     incarnation = context.find_incarnation(operation.job_name)
     assert incarnation is not None
     is_final = not isinstance(operation, Fence) and operation.final
@@ -74,8 +74,9 @@ def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str
     context.views.record_end(job.source_site, context.source_client_id(job))
     for link in job.port:
         context.views.record_end(link.site, context.sink_client_id(job, link))
+    with context.noting[context.source_client_id(job)]:
+        context.records.write(put_begun(context, incarnation.job, drained=is_final))
     return {
         **context.records.incarnations.put(context.scope, result),
         **context.resends.note(context.scope, result),
-        **put_begun(context, incarnation.job, drained=is_final),
     }

@@ -25,13 +25,44 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
     still keeps under that client id is left from earlier and belongs to no reader, unless an
     adoption has kept it for this one."""
     broker = context.connections.broker(operation.site)
-    former = context.records.sessions.get(context.scope, operation.client_id, operation.site)
-    is_new = operation.fresh or former is None or not former.usable
-    known = None if is_new else former
     view = None
-    if operation.sinks and known is None:
+    if operation.sinks and _find_known(context, operation) is None:
         view = context.views.view(operation.site, operation.sinks)
-    session = Session(
+    with context.noting[operation.client_id]:
+        known = _find_known(context, operation)
+        session = _intend(operation, known)
+        context.records.write(context.records.sessions.put(context.scope, session))
+    is_kept = context.records.sessions.is_kept(operation.client_id, operation.site)
+    # an outside reader may have made its session itself: what waits in it is not speck's to drop
+    may_drop = operation.renewed or operation.job_name is not None
+    fresh = known is None and not is_kept and may_drop
+    at = None if known is None else context.records.sessions.find_position(known)
+    made = broker.reserve(operation.client_id, operation.link.topic, fresh=fresh, at=at)
+    last = made.position
+    if view is not None and not (last or made.existed):
+        last = view.find_last(operation.link.topic, operation.sinks)
+    since = tuple(sorted((*key, n) for key, n in last.items())) if known is None and last else None
+    with context.noting[operation.client_id]:
+        now = context.records.sessions.get(context.scope, operation.client_id, operation.site)
+        made_session = replace(now or session, reserved=True)
+        if since is not None:
+            made_session = replace(made_session, since=since)
+        context.records.write(
+            context.records.sessions.put(context.scope, made_session),
+            context.records.sessions.drop_kept(operation.client_id, operation.site),
+        )
+    return Done()
+
+
+def _find_known(context: Context, operation: Reserve) -> Session | None:
+    """The session that is there, if it is to be used again."""
+    former = context.records.sessions.get(context.scope, operation.client_id, operation.site)
+    return former if former is not None and former.usable and not operation.fresh else None
+
+
+def _intend(operation: Reserve, known: Session | None) -> Session:
+    """A session that is not reserved yet, with what is `known` of it."""
+    return Session(
         operation.client_id,
         operation.link,
         operation.site,
@@ -45,24 +76,6 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
         job=operation.job,
         left_by=operation.left_by if known is None else known.left_by,
         instead_of=operation.instead_of if known is None else known.instead_of,
-    )
-    context.records.write(context.records.sessions.put(context.scope, session))
-    is_kept = context.records.sessions.is_kept(operation.client_id, operation.site)
-    # an outside reader may have made its session itself: what waits in it is not speck's to drop
-    may_drop = operation.renewed or operation.job_name is not None
-    fresh = is_new and not is_kept and may_drop
-    at = None if known is None else context.records.sessions.find_position(known)
-    made = broker.reserve(operation.client_id, operation.link.topic, fresh=fresh, at=at)
-    last = made.position
-    if view is not None and not (last or made.existed):
-        last = view.find_last(operation.link.topic, operation.sinks)
-    if known is None and last:
-        session = replace(session, since=tuple(sorted((*key, n) for key, n in last.items())))
-    return Done(
-        {
-            **context.records.sessions.put(context.scope, replace(session, reserved=True)),
-            **context.records.sessions.drop_kept(operation.client_id, operation.site),
-        }
     )
 
 
@@ -123,6 +136,7 @@ def give_up_release(context: Context, operation: Release, why: str) -> Done:
         stored = records.sessions.get(context.scope, operation.client_id, operation.site)
         dropped = find_dropped(operation, stored, None)
         session = replace(_begin_release(operation, stored, dropped), released=True)
+        records.write(records.sessions.put(context.scope, session))
     event = records.events.make(
         "session",
         f"the session of {session.reader} at {session.site}/{cut(session.link.topic)} is ended when"
@@ -130,8 +144,7 @@ def give_up_release(context: Context, operation: Release, why: str) -> Done:
         site=session.site,
         job_name=session.job_name,
     )
-    batch = {**records.sessions.put(context.scope, session), **event}
-    return Done(batch, dropped=dropped)
+    return Done(event, dropped=dropped)
 
 
 def find_dropped(

@@ -121,20 +121,28 @@ def _add_event(context: Context, operation: Return, outcome: Outcome) -> Outcome
     if isinstance(outcome, Waiting):
         finish = outcome.finish
         return replace(outcome, finish=lambda: _add_event(context, operation, finish()))
-    left = _leave(context, operation) if operation.fed else {}
+    if operation.fed:
+        _leave(context, operation)
     event = context.records.events.make(
         "job",
         f"{operation.job_name} came back as attempt {operation.attempt} on {operation.site}",
         site=operation.site,
         job_name=operation.job_name,
     )
-    return Done({**outcome.store, **event, **left}, outcome.afterwards)
+    return Done({**outcome.store, **event}, outcome.afterwards)
 
 
-def _leave(context: Context, operation: Return) -> Batch:
-    """The writes for the session that was to be read, from a cut on that is committed, instead of
-    that of the job which is back: what waits in it is taken by that job. A reader that it had
+def _leave(context: Context, operation: Return) -> None:
+    """Store what holds of the session that was to be read, from a cut on that is committed, instead
+    of that of the job which is back: what waits in it is taken by that job. A reader that it had
     followed is followed by the others that took its place."""
+    records = context.records
+    names = {each.client_id for each in records.inventory(context.scope).sessions}
+    with context.noting.all_of(names):
+        records.write(_put_left(context, operation))
+
+
+def _put_left(context: Context, operation: Return) -> Batch:
     job, records = operation.job, context.records
     own = source_client_id(records.installation, job.job_name, job.source)
     sessions = records.inventory(context.scope).sessions

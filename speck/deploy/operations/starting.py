@@ -21,7 +21,7 @@ from speck.errors import (
     SpeckError,
     TransientError,
 )
-from speck.model.incarnation import EndState, Incarnation, StartState, UsedState
+from speck.model.incarnation import EndState, Incarnation, Session, StartState, UsedState
 from speck.model.job_operations import Start
 from speck.model.values import cut
 from speck.store.tables import Batch
@@ -116,18 +116,26 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
     former = next((s for s in others if s.client_id == session.former), None)
     if former is None:
         return
-    lost = replace(session, reserved=False, follows=former.client_id, former=None)
-    records.write(
-        {
-            **records.sessions.put(scope, lost),
-            **records.sessions.put(scope, replace(former, followed_by=None)),
-        }
-    )
+    _record_lost(context, session, former)
     raise PermanentError(
         f"cannot start {job.job_name}: the broker of {job.source_site} has lost its session on"
         f" {cut(job.source.topic)} since it was reserved; apply again: {former.job_name} then takes"
         " what came meanwhile"
     )
+
+
+def _record_lost(context: Context, session: Session, former: Session) -> None:
+    """Store that a session is to be made again, and follows the one before it until then."""
+    sessions, scope = context.records.sessions, context.scope
+    with context.noting.all_of((session.client_id, former.client_id)):
+        own = sessions.get(scope, session.client_id, session.site)
+        old = sessions.get(scope, former.client_id, former.site)
+        if own is None or old is None:  # released meanwhile
+            return
+        lost = replace(own, reserved=False, follows=old.client_id, former=None)
+        context.records.write(
+            sessions.put(scope, lost), sessions.put(scope, replace(old, followed_by=None))
+        )
 
 
 def _refuse_followed(context: Context, operation: Start) -> None:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from binders.memory import MemoryBroker, World
 from speck.binding import Artifact, EngineCapability, SavedState, SaveProgress
 from speck.clock import SystemClock
-from speck.deploy.operations import Patience, Refills
+from speck.deploy.locks import NamedLocks
+from speck.deploy.operations import Patience, Refills, returning, starting
+from speck.deploy.operations.beginnings import commit, record_forms
+from speck.deploy.operations.catching_up import switch
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.draining import Draining
+from speck.deploy.operations.ending import put_ended
 from speck.deploy.operations.gathering import Gathering
-from speck.deploy.operations.outcome import Done, Waiting
+from speck.deploy.operations.links import give_up_release, reserve
+from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.reader_checkpoints import ReaderCheckpoints
+from speck.deploy.operations.returning import come_back
 from speck.deploy.operations.shared_views import SharedViews
 from speck.errors import PermanentError, UnreachableError
 from speck.model.change import ChangeReport, ChangeState
@@ -27,7 +35,9 @@ from speck.model.engines import ArtifactKind
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.incarnation import EndState, Incarnation, Session, StaleSink, StartState
 from speck.model.job import Job
-from speck.model.link_operations import Clear, Drain, HandOver, Reserve
+from speck.model.job_operations import Return, Stop, Switch
+from speck.model.link import Link
+from speck.model.link_operations import Clear, Drain, HandOver, Release, Reserve
 from speck.model.observation import BrokerView, Position, RunState, Sent, Taken, TakenEpoch
 from speck.model.plan_outline import OperationState
 from speck.model.values import JsonObject
@@ -458,10 +468,8 @@ class Reader:
     def forget(self, site: str, sinks: Collection[str]) -> None:
         self.bench.connections.broker(site).forget(*sinks)
 
-    def drain(self, **more: object) -> Draining:
-        running = start("A").engine_job_id
-        drain = Drain("edge-a", job("A").source, OLD, "Old", (), "edge-a", running)
-        context = Context(
+    def context(self) -> Context:
+        return Context(
             self.bench.connections,
             self.bench.records,
             self.bench.clock,
@@ -474,7 +482,11 @@ class Reader:
             SharedViews(self.view),
             Gathering(self.forget),
         )
-        return Draining(replace(drain, **more), context)  # type: ignore[arg-type]
+
+    def drain(self, **more: object) -> Draining:
+        running = start("A").engine_job_id
+        drain = Drain("edge-a", job("A").source, OLD, "Old", (), "edge-a", running)
+        return Draining(replace(drain, **more), self.context())  # type: ignore[arg-type]
 
     def has_taken(self, number: int, mark: str | None = None) -> None:
         broker("edge-a").taken[OLD] = Taken(1, {"i-P": {EPOCH: number}}, messages=number, mark=mark)
@@ -574,6 +586,109 @@ def test_the_end_of_a_drain_stores_what_a_followed_reader_has_taken(
     bench.records.write(outcome.store)
     broker("edge-a").taken.clear()
     assert [(each.producer, each.upto) for each in stored(bench)[OLD].skip] == kept
+
+
+@pytest.mark.parametrize(
+    "operate",
+    [
+        lambda reader: reader.drain(sinks=(SINK,), handed_over=True).poll(),
+        lambda reader: reader.drain(sinks=(SINK,)).give_up("it hangs"),
+        lambda reader: reserve(
+            reader.context(), Reserve("edge-a", job("A").source, OLD, "Old", follows=NEW)
+        ),
+        lambda reader: switch(reader.context(), Switch("edge-a", (), joining=(HAND_OVER,))),
+        lambda reader: switch(reader.context(), Switch("edge-a", (), (HAND_OVER,))),
+        lambda reader: give_up_release(
+            reader.context(), Release("edge-a", job("A").source, OLD, "Old", False), "it is away"
+        ),
+    ],
+    ids=["drain", "given up", "reserve", "joining", "handover", "release given up"],
+)
+def test_what_others_write_to_a_session_before_the_outcome_is_stored_stays(
+    bench: Bench, reader: Reader, operate: Callable[[Reader], Outcome]
+) -> None:
+    """Outcomes of many operations are stored together, after their sessions were written."""
+    put(bench, session(NEW, "New", follows=OLD))
+    sent(7)
+    reader.has_taken(7)
+    outcome = operate(reader)
+    assert isinstance(outcome, Done)
+    put(bench, *(replace(each, committed=True) for each in stored(bench).values()))
+    bench.records.write(outcome.store)
+    assert [each.client_id for each in stored(bench).values() if not each.committed] == []
+
+
+OTHER_JOB = replace(job("A"), sink=Link("edge-a", "other"))
+
+
+class BusyLocks(NamedLocks):
+    """Whoever wants a lock waits for others, who write to all sessions."""
+
+    def __init__(self, bench: Bench) -> None:
+        super().__init__()
+        self._bench = bench
+
+    @contextmanager
+    def __getitem__(self, name: str) -> Iterator[None]:
+        with super().__getitem__(name):
+            others = stored(self._bench).values()
+            put(self._bench, *(replace(each, whole=True) for each in others))
+            yield
+
+
+def commit_cut(context: Context) -> None:
+    commit(context, replace(start("A"), commits=((NEW, job("A"), False),)))
+
+
+def come_back_to_a_link(context: Context) -> None:
+    once_more = Return(job("A"), 2, "second", False, "first", fed=True)
+    with patch.object(returning, "start", lambda context, operation: Done()):
+        outcome = come_back(context, once_more)
+    assert isinstance(outcome, Done)
+    context.records.write(outcome.store)
+
+
+def start_without_session(context: Context) -> None:
+    with pytest.raises(PermanentError, match="has lost its session"):
+        starting.start(context, start("A"))
+
+
+def end(context: Context) -> None:
+    first = start("A")
+    incarnation = Incarnation(first.job, 1, first.engine_job_id, StartState.ACCEPTED)
+    context.records.write(context.records.incarnations.put("c", incarnation))
+    stop = Stop("edge-a", "A", 1, first.engine_job_id)
+    context.records.write(put_ended(context, stop, None))
+
+
+@pytest.mark.parametrize(
+    ("operate", "own", "new"),
+    [
+        (commit_cut, {}, {"instead_of": OLD}),
+        (come_back_to_a_link, {"instead_of": NEW}, {}),
+        (start_without_session, {"former": NEW}, {"followed_by": OLD}),
+        (end, {}, {}),
+        (lambda context: record_forms(context, [start("A")]), {"job": OTHER_JOB}, {}),
+    ],
+    ids=["commit", "return", "lost session", "end", "forms"],
+)
+def test_a_session_is_read_under_its_lock_by_whoever_writes_it(
+    bench: Bench,
+    reader: Reader,
+    operate: Callable[[Context], None],
+    own: dict[str, object],
+    new: dict[str, object],
+) -> None:
+    context = replace(reader.context(), noting=BusyLocks(bench))
+    client_id = context.source_client_id(job("A"))
+    put(bench, session(client_id, "A", **own), session(NEW, "New", **new))
+    put(bench, session(OLD, "Old"))
+    before = stored(bench)
+    operate(context)
+    after = stored(bench)
+    changed = [each for each in after if replace(after[each], whole=False) != before[each]]
+    assert changed, "nothing was written"
+    assert [each for each in changed if not after[each].whole] == []
 
 
 def test_a_follower_that_was_there_before_a_drain_has_all_that_its_reader_has_not_taken(
