@@ -298,6 +298,7 @@ def test_an_analysis_shows_neither_sites_nor_links_outside(kind: str, field: Fie
     own, other = ("edge-a", "beta/in"), ("edge-b", "alpha/in")
     result = {
         "window": {"seconds": 600.0},
+        "samples": dict.fromkeys(("rows", "duplicates", "resets", "gaps", "nan", "contended"), 0),
         "jobs": [],
         "links": [{"broker_site": own[0], "topic": own[1]}],
         "sites": [{"name": name} for name in ("edge-a", "edge-b", "cloud")],
@@ -306,7 +307,11 @@ def test_an_analysis_shows_neither_sites_nor_links_outside(kind: str, field: Fie
             {"kind": "site", "name": "edge-b", "value": 1.0, "why": "edge-b is full"},
             {"kind": "job", "name": "beta-1", "value": 0.9, "why": "it is busy"},
         ],
-        "forecast": [{"site": site, "topic": topic} for site, topic in (own, other)],
+        "forecast": [
+            {"site": site, "topic": topic, "at": "2026-01-31T12:20:00.000Z", "method": "level"}
+            | dict.fromkeys(("rate", "low", "high"), 1.0)
+            for site, topic in (own, other)
+        ],
     }
     file = field.bench.service.analyses._result("an-beta")
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -314,6 +319,7 @@ def test_an_analysis_shows_neither_sites_nor_links_outside(kind: str, field: Fie
     whole = field.send("GET", "/analyses/an-beta", field.admin)
     assert len(whole.json["sites"]) == 3 and "alpha/in" in whole.text
     shown = field.ask("GET", "/analyses/an-beta", kind)
+    print(shown.text)
     assert [site["name"] for site in shown.json["sites"]] == ["edge-a"]
     assert [job["edge"] for job in shown.json["ranking"]] == ["edge-a", None]
     assert [each["kind"] for each in shown.json["bottlenecks"]] == ["job"]

@@ -138,5 +138,5 @@ def test_kinds_that_are_left_out_are_said_in_one_place() -> None:
     }
     assert {name: kinds for name, kinds in named.items() if kinds} == {
         "fog/sites.py": ["flink", "mqtt"],
-        "spec/site_schema.py": ["flink", "mqtt"],
+        "model/site.py": ["flink", "mqtt"],
     }
