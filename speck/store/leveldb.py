@@ -133,22 +133,32 @@ class Store:
 
     def get(self, key: str) -> JsonObject | None:
         """The record at `key`, or None."""
-        value = self._read(lambda: self._db.get(key.encode(), verify_checksums=True))
+        value = self.get_bytes(key)
         record: JsonObject | None = None if value is None else orjson.loads(value)
         return record
+
+    def get_bytes(self, key: str) -> bytes | None:
+        """The record at `key` in JSON, or None."""
+        value: bytes | None = self._read(lambda: self._db.get(key.encode(), verify_checksums=True))
+        return value
 
     def scan(self, prefix: str, *, after: str = "") -> Iterator[tuple[str, JsonObject]]:
         """(key, record) for every key with `prefix`, in key order, from one snapshot.
 
         `after`: start after this full key.
         """
+        for key, value in self.scan_bytes(prefix, after=after):
+            yield key, orjson.loads(value)
+
+    def scan_bytes(self, prefix: str, *, after: str = "") -> Iterator[tuple[str, bytes]]:
+        """Like `scan`, with the records in JSON."""
         start = prefix.encode()
         options: dict[str, Any] = {"start": start, "stop": _successor(start), **_CHECKED}
         if after:
             options |= {"start": after.encode(), "include_start": False}
         rows = self._read(lambda: list(self._db.iterator(**options)))
         for key, value in rows:
-            yield key.decode(), orjson.loads(value)
+            yield key.decode(), value
 
     def last(self, prefix: str) -> tuple[str, JsonObject] | None:
         """The (key, record) of the greatest key with `prefix`, or None."""

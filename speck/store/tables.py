@@ -9,6 +9,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
+import orjson
+
+from speck.model.bounded_cache import BoundedCache
 from speck.model.values import JsonObject
 from speck.store.codec import read_record
 from speck.store.leveldb import Store
@@ -38,6 +41,11 @@ CHANGES = "change/"
 """The beginning of the keys of the heads of changes."""
 
 
+KEPT_BYTES = 2 << 20
+"""Of each table, the records that were read last are kept up to this size, counted as they are
+stored. Their objects take some eight times as much."""
+
+
 def is_change(key: str) -> bool:
     """Whether the record at a key is the head of a change."""
     return key.startswith(CHANGES)
@@ -51,8 +59,13 @@ class Table(Generic[R]):
         self._store = store
         self.noun = noun
         """What all its keys begin with."""
-        self._record = record
         self._digits = digits
+        self._record = record
+        self._decoded: BoundedCache[tuple[str, bytes], R] = BoundedCache(
+            KEPT_BYTES, lambda key, _: len(key[1])
+        )
+        """The records that were decoded last, by their bytes, too: while these stay the same, so
+        does the record, which nobody can change."""
 
     def key(self, *identity: str | int) -> str:
         """The key of a record in a batch."""
@@ -67,12 +80,12 @@ class Table(Generic[R]):
     def get(self, *identity: str | int) -> R | None:
         """The record, if there is one."""
         key = self.key(*identity)
-        data = self._store.get(key)
-        return None if data is None else read_record(key, data, self._record)
+        stored = self._store.get_bytes(key)
+        return None if stored is None else self._decode(key, stored)
 
     def has(self, *identity: str | int) -> bool:
         """Whether there is a record."""
-        return self._store.get(self.key(*identity)) is not None
+        return self._store.get_bytes(self.key(*identity)) is not None
 
     def put(self, record: R, *identity: str | int) -> Batch:
         """The batch that stores a record."""
@@ -88,18 +101,28 @@ class Table(Generic[R]):
         """(rest of the id, record) of the records whose id begins with the parts `first`, in order
         of the id; only those whose rest starts with `starting`, or sorts after `after`."""
         prefix = self.key(*first, "")
-        for identity, data in self.scan(*first, starting=starting, after=after):
-            yield identity, read_record(f"{prefix}{identity}", data, self._record)
+        for key, stored in self._scan(first, starting, after):
+            yield key.removeprefix(prefix), self._decode(key, stored)
 
     def scan(
         self, *first: str | int, starting: str = "", after: str | int | None = None
     ) -> Iterator[tuple[str, JsonObject]]:
         """Like `items`, with the records as they are stored, for those who need one field of large
         ones."""
-        prefix = f"{self.key(*first)}/"
+        prefix = self.key(*first, "")
+        for key, stored in self._scan(first, starting, after):
+            yield key.removeprefix(prefix), orjson.loads(stored)
+
+    def _decode(self, key: str, stored: bytes) -> R:
+        return self._decoded.get(
+            (key, stored), lambda: read_record(key, orjson.loads(stored), self._record)
+        )
+
+    def _scan(
+        self, first: tuple[str | int, ...], starting: str, after: str | int | None
+    ) -> Iterator[tuple[str, bytes]]:
         last = "" if after is None else self.key(*first, after)
-        for key, data in self._store.scan(f"{prefix}{starting}", after=last):
-            yield key.removeprefix(prefix), data
+        return self._store.scan_bytes(self.key(*first, starting), after=last)
 
     def values(self, *first: str | int) -> Iterator[R]:
         """The records whose id begins with the parts `first`, in order of the id."""
