@@ -143,11 +143,13 @@ class HealthEvents:
     ) -> dict[Key, Cause]:
         """Ask for the causes of what has changed; returns those of what had changed before."""
         lost, failed, now = [], [], self._clock.monotonic()
+        changed: set[Key] = set()
         for job, new, same, _ in watched:
             if same is not None and same.state is new.state:
                 if self._is_cause_due(job, new):
                     failed.append(job)
                 continue
+            changed.add(job.key)
             went_back = (
                 same is not None and new.state is JobState.DEPLOYING
             )  # its engine restarts it
@@ -162,8 +164,9 @@ class HealthEvents:
         self._asked_at |= {job.key: now for job in failed}
         begun = self._finding.ask(lost, failed)
         causes = self._finding.take()
+        told = self._causes.keys() & begun | changed & begun
         self._causes |= causes
-        return {key: cause for key, cause in causes.items() if key not in begun}
+        return {key: cause for key, cause in causes.items() if key not in told}
 
     def _explain_late(
         self, jobs: list[Watched], late: Mapping[Key, Cause], memories: Mapping[Key, JobMemory]

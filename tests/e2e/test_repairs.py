@@ -171,7 +171,10 @@ def test_a_job_whose_operator_fails_is_told_with_its_exception(
         return message
 
     assert "cannot count" in str(wait_for(error, "the exception"))
-    assert any("cannot count" in it for it in events(speck, kind="job", job_name="bad-1"))
+    wait_for(
+        lambda: any("cannot count" in it for it in events(speck, kind="job", job_name="bad-1")),
+        "its event",
+    )
 
 
 @contextmanager

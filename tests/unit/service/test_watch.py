@@ -384,6 +384,10 @@ def test_an_engine_that_does_not_say_why_a_job_fails_is_asked_again_but_not_at_e
     assert watched.job("A").error is None
     watched.look(after=ASKED_AGAIN_S)
     assert watched.job("A").error == "no such sensor"
+    told = "A had failed or was lost: no such sensor"
+    assert watched.events("job").count(told) == 1, "its event had been written without it"
+    watched.look(after=2 * ASKED_AGAIN_S)
+    assert watched.events("job").count(told) == 1
 
 
 def test_a_job_that_fails_again_and_again_is_shown_so_between_its_failures(
