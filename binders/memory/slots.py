@@ -51,6 +51,8 @@ class Wiring:
     sink_broker: str
     port: tuple[tuple[str, str], ...]
     """The topic of each link that its sink writes, and the client id of the sink there."""
+    numbers_apart: bool
+    """Whether these are links of a port, with numbers of their own."""
     client_id: str
     attempt: int
     sink_readers: str
@@ -69,6 +71,7 @@ def parse_wiring(args: Sequence[str]) -> Wiring | None:
             source_topic=values["--source-topic"],
             sink_broker=values["--sink-broker"],
             port=parse_port(values.get("--port", "")) or one_link,
+            numbers_apart="--port" in values,
             client_id=values["--client-id"],
             attempt=int(values.get("--epoch", "1")),
             sink_readers=values.get("--sink-readers", "some"),
@@ -221,7 +224,7 @@ class MemoryJob:
         another."""
         assert self.wiring is not None
         producer = self.wiring.client_id.removeprefix("speck-").rpartition("-")[0]
-        if len(self.wiring.port) > 1:
+        if self.wiring.numbers_apart:
             producer += f"-{crc32(topic.encode()):08x}"
         return producer, self.epoch
 

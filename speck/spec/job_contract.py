@@ -9,6 +9,7 @@ from urllib.parse import quote, unquote
 from speck.model.bounded_cache import BoundedCache
 from speck.model.ids import sink_client_id, source_client_id
 from speck.model.job import Batching, Job
+from speck.model.link import Link
 from speck.model.observation import TakenEpoch
 from speck.model.values import cut, is_name
 from speck.spec.expansion import text_bytes
@@ -39,7 +40,8 @@ UNTIL_FLAG = "until"
 
 PORT_FLAG = "port"
 """A further argument, for a job whose sink writes to several links of its broker: the topic of each
-and the client id with which it reports what it has sent there, those of the other flags first. No
+and the client id with which it reports what it has sent there, those of the other flags first. It
+numbers what it sends to each by itself, also if it is to send again to one of them only. No
 description asks for it, and the connector of Flink jobs does not read it yet."""
 
 PLACEHOLDERS = tuple(flag.replace("-", "_") for flag in (*FLAGS, *LINK_FLAGS))
@@ -131,15 +133,19 @@ def render_args(
     taken: Sequence[TakenEpoch] = (),
     secrets: Mapping[str, str] | None = None,
     until: Sequence[TakenEpoch] = (),
+    only: Link | None = None,
 ) -> tuple[str, ...]:
     """Return the arguments of one incarnation of `job`; it skips the messages that earlier readers
-    have `taken` from its link, and reads no further than `until`, if given. `epoch` is that of its
-    sink's sequence numbers. References to `secrets` are left as they are when it is None.
+    have `taken` from its link, and reads no further than `until`, if given. Of its port it writes
+    to one link `only`, if given. `epoch` is that of its sink's sequence numbers. References to
+    `secrets` are left as they are when it is None.
 
     They are the standard arguments and then the job's own; if one of its own holds a placeholder,
     only its own, rendered. Raises KeyError for an unknown placeholder or secret
     (`speck.deploy.admission` refuses these).
     """
+    has_several = bool(job.more_sinks)
+    job = job if only is None else job.with_port((only,))
     values = _placeholder_values(job, installation, epoch, sink_has_readers)
     own = tuple(_render(arg, values, secrets) for arg in job.args)
     if _hold_placeholders(job.args):
@@ -148,7 +154,7 @@ def render_args(
     standard = (text for flag in flags for text in (f"--{flag}", values[flag.replace("-", "_")]))
     to_skip = (f"--{TAKEN_FLAG}", render_taken(taken)) if taken else ()
     to_end = (f"--{UNTIL_FLAG}", render_taken(until)) if until else ()
-    port = (f"--{PORT_FLAG}", render_port(job, installation)) if job.more_sinks else ()
+    port = (f"--{PORT_FLAG}", render_port(job, installation)) if has_several else ()
     return (*standard, *port, *to_skip, *to_end, *own)
 
 

@@ -11,7 +11,8 @@ from speck.store.tables import Batch, Tables
 
 
 class EndedSinkRecords:
-    """All sinks that have ended. `ended/<scope>/<engine job id>`."""
+    """All sinks that have ended. `ended/<scope>/<engine job id>/<client id>`: an incarnation has
+    one for each link of its port."""
 
     def __init__(self, tables: Tables):
         self._by_link: defaultdict[Link, dict[Key, EndedSink]] = defaultdict(dict)
@@ -27,10 +28,10 @@ class EndedSinkRecords:
         return [(scope, sink) for (scope, _), sink in sorted(there.items())]
 
     def put(self, scope: str, sink: EndedSink) -> Batch:
-        return self._sinks.put(sink, scope, sink.incarnation.engine_job_id)
+        return self._sinks.put(sink, scope, sink.incarnation.engine_job_id, sink.client_id)
 
     def drop(self, scope: str, sink: EndedSink) -> Batch:
-        return self._sinks.drop(scope, sink.incarnation.engine_job_id)
+        return self._sinks.drop(scope, sink.incarnation.engine_job_id, sink.client_id)
 
     def drop_at(self, site: str) -> Batch:
         """Delete all that ran at a site: nothing can run there again."""

@@ -61,7 +61,9 @@ class ResendRun:
         return newest.location if newest is not None else None
 
     def begin(self, sink: EndedSink, state: str) -> None:
-        """Submit the sink with the state. Raises what `StreamEngine.resend` raises."""
+        """Submit the sink with the state, for its own link alone: what was sent to others of the
+        port is settled, or sent again by sinks of theirs. Raises what `StreamEngine.resend`
+        raises."""
         job = sink.incarnation.job.at_addresses_of(self._records.sites.all())
         epoch = producer_epoch(self._records.generation, sink.incarnation.attempt)
         submission = Submission(
@@ -69,7 +71,7 @@ class ResendRun:
             job_name=job.job_name,
             artifact=self._artifact(job.jar),
             entry=job.entry_class,
-            args=render_args(job, self._records.installation, epoch, True),
+            args=render_args(job, self._records.installation, epoch, True, only=sink.link),
             state=state,
         )
         with suppress(DuplicateJobError):

@@ -45,8 +45,9 @@ _TRIES = 5
 _LONGEST_PAUSE_S = 60.0
 _MOST_KEPT = 10_000
 
-_Key = tuple[str, str]
-"""(scope, engine job id of the incarnation)"""
+_Key = tuple[str, str, str]
+"""(scope, engine job id of the incarnation, client id): each link of a port is settled by itself,
+since its sink may be let go of before the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,7 +366,7 @@ class Resends:
 
 
 def _key(scope: str, sink: EndedSink) -> _Key:
-    return scope, sink.incarnation.engine_job_id
+    return scope, sink.incarnation.engine_job_id, sink.client_id
 
 
 def _settling_time(job: Job) -> float:

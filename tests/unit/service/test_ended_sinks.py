@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -15,13 +17,16 @@ from speck.binding import EngineCapability, Submission
 from speck.errors import ConflictError, EngineRefusedError
 from speck.model.values import JsonObject
 from speck.service import Service
+from speck.spec import resolve
 from tests.memory_fog import FAST, HASTY, memory_service, site_body
-from tests.service_helpers import broker, engine, job_body
+from tests.properties.test_port_flows import make_job
+from tests.service_helpers import DONE, broker, composition, engine, job_body
 from tests.unit.service.test_sessions import apply, feed, look
 from tests.waiting import wait_for
 from tests.watching import Time, Watched
 
 A, B = job_body("A", sink_topic="x"), job_body("B", source_topic="x")
+DROPPING = replace(DONE, drop_queues=True)
 SENT = [b"%d" % number for number in range(30)]
 OUTSIDE: JsonObject = {
     "outputs": [{"broker": "tcp://edge-a.test:1883", "topic": "x", "client_id": "outside"}]
@@ -291,6 +296,47 @@ def test_a_session_is_not_released_before_it_has_what_its_broker_forgot(watched:
         apply(watched, stopped)
     look_until_resent(watched)
     assert broker("edge-a").take("outside") == SENT
+
+
+def test_a_sink_sends_again_to_its_own_link_only(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is responsible for the other link of the port any more: what was sent there is not for
+    those who come to it later."""
+
+    def read(*topics: str) -> JsonObject:
+        place = {"broker": "tcp://edge-a.test:1883"}
+        return {"outputs": [{**place, "topic": each, "client_id": f"at-{each}"} for each in topics]}
+
+    monkeypatch.setattr(resolve, "Job", make_job)
+    other = job_body("C", source_topic="other", sink_topic="z")
+    apply(watched, job_body("A", sink_topic="x,y"), **read("x", "y"))
+    broker("edge-a").autosave()
+    feed(0, 30)
+    apply(watched, other, **read("x", "y"))
+    watched.service.compositions.apply(composition(other, **read("x")), DROPPING)
+    apply(watched, other, **read("x", "y"))
+    broker("edge-a").kill()
+    look_until_resent(watched)
+    sent = [message.payload for message in broker("edge-a").published["x"]]
+    assert sent and broker("edge-a").take("at-x") == sent
+    assert broker("edge-a").take("at-y") == []
+
+
+def test_a_port_that_has_ended_sends_again_to_each_of_its_links(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resolve, "Job", make_job)
+    place = {"broker": "tcp://edge-a.test:1883"}
+    outside = [{**place, "topic": each, "client_id": f"at-{each}"} for each in "xy"]
+    apply(watched, A | {"sink_topic": "x,y"}, outputs=outside)
+    broker("edge-a").autosave()
+    feed(0, 30)
+    apply(watched, A | {"sink_topic": "x,y", "state": "stopped"}, outputs=outside)
+    broker("edge-a").kill()
+    look_until_resent(watched, 2)
+    taken = [broker("edge-a").take(f"at-{each}") for each in "xy"]
+    assert all(taken) and sorted(chain(*taken), key=int) == SENT
 
 
 def test_a_service_that_was_restarted_goes_on(tmp_path: Path) -> None:
