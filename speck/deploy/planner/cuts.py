@@ -69,6 +69,7 @@ def find_cuts(
     result = Cuts(
         frozenset(links | {each.link for each in cuts if each.link is not None}),
         frozenset(name for name in stopping if is_kept(by_name.get(name))),
+        stopping,
         frozenset[str]().union(*(each.between for each in pauses)),
         _join_readers(pauses),
         frozenset[str]().union(*(each.changing for each in pauses)),

@@ -55,7 +55,7 @@ def _leaves_sink(producer: Decision, link: Link, cuts: Cuts) -> bool:
         return True
     if old.finished and not producer.starts:  # all was sent
         return True
-    return producer.job_name in cuts.jobs or new.source != old.job.source
+    return producer.job_name in cuts.stopping or new.source != old.job.source
 
 
 def _own_session(situation: Situation, reader: Decision) -> str:

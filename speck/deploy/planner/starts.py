@@ -246,8 +246,23 @@ def _list_needed(wiring: Wiring, before: Before, rules: _Rules, decision: Decisi
         *(step for link in job.port for step in reserved.on.get(link, ())),
         *_find_made_anew(wiring, before, job.port),
         *ids([reserved.of.get(own), handed_over.of.get(own), stopped.of.get(decision.job_name)]),
+        *_find_ends_on_link(wiring, before, decision),
         *_find_leaving_readers(wiring, before, decision, job),
         *(_find_closing_stops(rules, job) if is_new else ()),
+    ]
+
+
+def _find_ends_on_link(wiring: Wiring, before: Before, decision: Decision) -> list[int]:
+    """The steps in which all readers that stop at the same record as a job do so: they look at what
+    it has taken. And those in which others follow it: until they have what it took, it may have to
+    run there once more."""
+    if decision.old is None:
+        return []
+    old = decision.old.job
+    own = source_client_id(wiring.situation.installation, old.job_name, old.source)
+    return [
+        *ids(before.stopped.of.get(name) for name in sorted(wiring.cuts.find_together(old))),
+        *ids(before.handed_over.of.get(c) for c in wiring.followers.follows_reader(own)),
     ]
 
 

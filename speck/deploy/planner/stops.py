@@ -177,8 +177,10 @@ def _is_final(wiring: Wiring, link: Link) -> bool:
     """Whether messages that reach the link after a drain are not for its reader. False where
     producers only pause: their next messages may be for it if the change is interrupted."""
     producers = wiring.situation.jobs.producers.get(link, ())
-    staying = any(d.job.job_name in wiring.cuts.jobs for d in producers)
-    return not staying and not is_still_fed(wiring.situation, wiring.leaving, link)
+    wanted = wiring.situation.jobs.writers.get(link, ())
+    going_on = {each.job_name for each in wanted if each.state is DesiredState.RUNNING}
+    pausing = wiring.cuts.stopping & going_on & {each.job.job_name for each in producers}
+    return not pausing and not is_still_fed(wiring.situation, wiring.leaving, link)
 
 
 def _needs_no_state(wiring: Wiring, decision: Decision) -> bool:

@@ -46,6 +46,9 @@ class Cuts:
     jobs: frozenset[str] = frozenset()
     """Jobs that stop and start again unchanged, so that all readers that leave or join their output
     change at the same record."""
+    stopping: frozenset[str] = frozenset()
+    """These, and those that stop there and start again with other links, or not at all: what they
+    have sent until then, to any link of their port, is from before the cut."""
     between: frozenset[str] = frozenset()
     """Those of them that take everything sent to them before they stop: they keep reading the same
     link."""

@@ -9,6 +9,7 @@ import pytest
 from speck.model.incarnation import EndState
 from speck.model.job import Job
 from speck.model.job_operations import CatchUp, Start
+from speck.model.link import Link
 from speck.model.observation import RunState
 from speck.model.plan import Plan
 from tests.unit.deploy.planner.test_handovers import end_jobs
@@ -204,6 +205,31 @@ def test_one_that_an_earlier_change_has_stopped_catches_up_without_running_first
     assert not plan.gate
     catching_up = [s.operation for s in plan.steps if isinstance(s.operation, CatchUp)]
     assert [each.job_name for each in catching_up] == ["A", "B"]
+
+
+def test_a_reader_goes_on_behind_such_a_link_once_all_have_caught_up() -> None:
+    """They look at what it has taken: what it takes from then on is not for them."""
+    head, branch = job("A", "edge-a/T", "edge-a/p"), reader("E", "x", "p")
+    changed = job("A", "edge-a/T", "edge-a/q"), reader("C", "x", "q"), reader("D", "y", "q")
+    plan = plan_jobs(deployed(head, branch, BY), *changed)
+    catching_up = {step.id for step in plan.steps if isinstance(step.operation, CatchUp)}
+    (start,) = (step for step in plan.steps if str(step.operation) == "start A on edge-a")
+    assert len(catching_up) == 2 and catching_up <= set(start.after)
+
+
+def test_what_a_port_has_sent_comes_first_on_each_of_its_links() -> None:
+    """P stops at the record at which S does, and keeps the link that B and C read: they take all
+    that it has sent before S begins behind them."""
+    port = job("P", "edge-a/T", "edge-a/p")
+    before = port.with_port((port.sink, Link("edge-a", "q")))
+    after = port.with_port((port.sink, Link("edge-a", "r")))
+    b, c = job("B", "edge-a/p", "cloud/x"), reader("C", "x", "q")
+    s, there = reader("S", "y"), job("S", "cloud/x", "cloud/y")
+    there_now = job("B", "edge-a/p", "cloud/x", "cloud"), job("C", "edge-a/r", "cloud/x")
+    plan = plan_jobs(deployed(FEED, before, b, c, s), FEED, after, *there_now, there)
+    reasons = {str(step.operation): step.reason for step in plan.steps}
+    assert reasons["drain edge-a/p for B"] == "P left it"
+    assert reasons["drain edge-a/q for C"] == "P left it"
 
 
 def test_readers_of_different_links_change_where_their_records_part() -> None:
