@@ -225,14 +225,23 @@ class Forgetting:
         """Drop sessions, and what others of the scope know of them."""
         batch: Batch = {}
         gone = {session.client_id for session in sessions}
+
+        def keep(name: str | None) -> str | None:
+            return None if name in gone else name
+
         for session in self._records.sessions.of_scope(scope):
-            names = (session.follows, session.followed_by, session.former)
             if session in sessions:
                 identity = (session.client_id, session.site)
                 batch |= self._records.sessions.drop(scope, *identity)
-            elif gone & {name for name in names if name}:
-                follows, followed_by, former = (None if n in gone else n for n in names)
-                rest = replace(session, follows=follows, followed_by=followed_by, former=former)
+                continue
+            rest = replace(
+                session,
+                follows=keep(session.follows),
+                followed_by=keep(session.followed_by),
+                former=keep(session.former),
+                instead_of=keep(session.instead_of),
+            )
+            if rest != session:
                 batch |= self._records.sessions.put(scope, rest)
         return batch
 

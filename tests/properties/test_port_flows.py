@@ -21,6 +21,8 @@ from tests.rewirings import SITES, draw_steps, rewire
 
 TOPICS = "uvwxyz"
 CHUNK = 25
+DRAWN = [701, 1130, 1647, 2011]
+"""Sequences that once lost or repeated records, of those that run at length only."""
 
 
 def make_job(**values: Any) -> Job:
@@ -54,6 +56,13 @@ def find_faults(folder: Path, seeds: Sequence[int]) -> dict[int, object]:
 @pytest.mark.parametrize("first", range(0, 50, CHUNK))
 def test_every_record_comes_out_once_whatever_ports_are_rewired(tmp_path: Path, first: int) -> None:
     assert find_faults(tmp_path, range(first, first + CHUNK)) == {}
+
+
+@pytest.mark.parametrize("seed", DRAWN)
+def test_every_record_comes_out_once_where_one_was_lost_or_repeated(
+    tmp_path: Path, seed: int
+) -> None:
+    assert find_faults(tmp_path, [seed]) == {}
 
 
 @pytest.mark.long

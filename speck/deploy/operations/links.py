@@ -98,13 +98,12 @@ def release(context: Context, operation: Release) -> Outcome:
             f"cannot release the session of {operation.client_id}: what the broker of"
             f" {operation.site} has forgotten is sent again first"
         )
-    with context.noting[operation.client_id]:
+    with context.noting.all_of((operation.client_id, *_list_instead(context, operation))):
         stored = records.sessions.get(context.scope, operation.client_id, operation.site)
         if view is not None and operation.guarded:
             _refuse_to_drop(operation, view, stored)
         dropped = find_dropped(operation, stored, view)
-        session = _begin_release(operation, stored, dropped)
-        records.write(records.sessions.put(context.scope, session))
+        _write_release(context, operation, _begin_release(operation, stored, dropped))
     broker.release(operation.client_id, operation.link.topic, last_reader=operation.last_reader)
     batch = records.sessions.drop(context.scope, operation.client_id, operation.site)
     if operation.last_reader:
@@ -128,15 +127,33 @@ def _begin_release(
     )
 
 
+def _list_instead(context: Context, operation: Release) -> list[str]:
+    """The sessions whose records are taken from the one that is released."""
+    sessions = context.records.sessions.of_scope(context.scope)
+    return [each.client_id for each in sessions if each.instead_of == operation.client_id]
+
+
+def _write_release(context: Context, operation: Release, session: Session) -> None:
+    """Store a session whose release has begun. No records are taken from it any more: one that is
+    made later under its client id, for the same reader, has nothing to do with it."""
+    records, scope = context.records, context.scope
+    batch = records.sessions.put(scope, session)
+    names = _list_instead(context, operation)
+    for each in records.sessions.of_scope(scope) if names else ():
+        if each.client_id in names:
+            batch |= records.sessions.put(scope, replace(each, instead_of=None))
+    records.write(batch)
+
+
 def give_up_release(context: Context, operation: Release, why: str) -> Done:
     """Drop a session whose broker does not answer. It is ended there once the broker answers
     (`speck.monitor.lost_sessions`)."""
     records = context.records
-    with context.noting[operation.client_id]:
+    with context.noting.all_of((operation.client_id, *_list_instead(context, operation))):
         stored = records.sessions.get(context.scope, operation.client_id, operation.site)
         dropped = find_dropped(operation, stored, None)
         session = replace(_begin_release(operation, stored, dropped), released=True)
-        records.write(records.sessions.put(context.scope, session))
+        _write_release(context, operation, session)
     event = records.events.make(
         "session",
         f"the session of {session.reader} at {session.site}/{cut(session.link.topic)} is ended when"

@@ -430,6 +430,14 @@ def test_each_of_two_that_follow_one_reader_sees_that_its_session_is_there(bench
     assert states(bench.run((start("A"), ()))) == [FAILED]
 
 
+def test_a_session_that_is_released_is_read_in_the_place_of_none(bench: Bench) -> None:
+    """One that is made later under its client id is not meant."""
+    put(bench, session(OLD, "Old"), session(NEW, "New", begun=True, instead_of=OLD))
+    release = Release("edge-a", job("A").source, OLD, "Old", last_reader=False)
+    assert states(bench.run((release, ()))) == [DONE]
+    assert stored(bench) == {NEW: session(NEW, "New", begun=True)}
+
+
 # -- what a reader takes before it is followed --------------------------------------------
 
 SINK = "speck-i-P-1-out"
