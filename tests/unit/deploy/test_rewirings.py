@@ -60,7 +60,7 @@ class Rewired:
                 for each in self.service.changes.all_under_way():
                     assert each.execution is not None
                     each.execution.cancel()
-        if kind in self.KINDS:
+        if kind in self.KINDS and self.sent:  # what is sent before there is a reader is for nobody
             self.send(1)
 
     def send(self, count: int) -> None:
