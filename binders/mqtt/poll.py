@@ -34,6 +34,9 @@ MOST_VALUES = 600_000
 LONGEST_IDLE_S = KEEPALIVE_S * 0.75
 """A connection idle for longer is not used again: no PINGREQ is sent meanwhile, so that the broker
 itself closes the connections of sites that are no longer polled (after 1.5 keep-alives)."""
+_UPTIME_AGE_S = 13.0
+"""How old the uptime in $SYS may be: Mosquitto publishes it every `sys_interval` (10 s by default)
+and a second, in whole seconds."""
 LONGEST_KEPT_S = 600.0
 """The greatest age of a connection: by then, a poll shows if the broker would refuse a new one."""
 
@@ -98,7 +101,11 @@ class Poll:
         """What was read."""
         view = self._retained.view()
         started = math.inf if view.uptime_s is None else self._ended_at - view.uptime_s
-        return replace(view, up_since=min(started, self._connected_at))
+        return replace(
+            view,
+            up_since=min(started, self._connected_at),
+            started_after=-math.inf if view.uptime_s is None else started - _UPTIME_AGE_S,
+        )
 
     def collect(self, message: MQTTMessage) -> None:
         """Add a message. Raises BrokerRefusedError if there are too many."""

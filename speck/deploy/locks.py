@@ -1,4 +1,4 @@
-"""A lock for each name."""
+"""A lock for each name, and those of sessions."""
 
 from __future__ import annotations
 
@@ -29,3 +29,16 @@ class NamedLocks:
             for name in sorted(set(names)):
                 held.enter_context(self[name])
             yield
+
+
+class SessionLocks:
+    """Two locks for each session, by client id. Who needs both takes `reserving` first; whoever
+    holds one waits for no change, and for none to begin."""
+
+    def __init__(self, scheduler: Scheduler = THREADS) -> None:
+        self.reserving = NamedLocks(scheduler)
+        """Held while a session is made, renewed or ended at its broker, and while it is stored that
+        its reader begins: that broker may hang, but holds up nobody else."""
+        self.noting = NamedLocks(scheduler)
+        """Held while its record is read and written: several producers may leave its link at the
+        same time. Each session has its own, so that the writes of many share a sync."""

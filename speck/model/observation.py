@@ -178,10 +178,11 @@ class BrokerView:
     `uptime_s` is how long the broker has been running, `dropped` how many messages it has dropped
     in that time because a queue was full. The broker publishes both every 10 s by default; None:
     not published. `up_since` is a time (monotonic) from which on it has certainly been running
-    without a break; None: not known. `readers` holds for each announced topic whether it has
-    readers. `sessions` are those that were made for readers, as (client id, topic): a broker that
-    was killed has lost those that are missing. `identity` is the one that speck gave it
-    (`MessageBroker.identify`). `bridges` are the names of its bridges to other brokers, as both
+    without a break; None: not known. It was started after `started_after` for certain, since what
+    it publishes may be somewhat old; None: at `up_since`. `readers` holds for each announced topic
+    whether it has readers. `sessions` are those that were made for readers, as (client id, topic):
+    a broker that was killed has lost those that are missing. `identity` is the one that speck gave
+    it (`MessageBroker.identify`). `bridges` are the names of its bridges to other brokers, as both
     ends publish them.
 
     A broker that keeps logs knows more: `ends` holds by topic the position of its end now, whoever
@@ -200,6 +201,7 @@ class BrokerView:
     identity: str | None = None
     bridges: frozenset[str] = frozenset()
     up_since: float | None = None
+    started_after: float | None = None
     ends: Mapping[str, Position] = field(default_factory=dict)
 
     def knows(self, topic: str, sink: str) -> bool:

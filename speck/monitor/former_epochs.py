@@ -70,12 +70,13 @@ class FormerEpochs:
         return is_stored
 
     def _add(self, scope: str, client_id: str, site: str, sent: Sent, add: _Add) -> None:
-        session = self._records.sessions.get(scope, client_id, site)
-        if session is None or not session.reserved:
-            return
-        noted = fold_owed(add(session, sent), self._list_reported(site))
-        if noted != session:
-            self._records.write(self._records.sessions.put(scope, noted))
+        with self._changes.session_locks.noting[client_id]:
+            session = self._records.sessions.get(scope, client_id, site)
+            if session is None or not session.reserved:
+                return
+            noted = fold_owed(add(session, sent), self._list_reported(site))
+            if noted != session:
+                self._records.write(self._records.sessions.put(scope, noted))
 
     def _list_reported(self, site: str) -> set[tuple[str, int]]:
         """The epochs of sinks whose numbers may be added once more."""

@@ -80,6 +80,7 @@ class LostSessions:
         self._records = records
         self._connections = connections
         self._changes = changes
+        self._locks = changes.session_locks
         self._pool = ThreadPoolExecutor(4, thread_name_prefix="sessions")
         self._under_way: dict[str, Future[None]] = {}
         self._reserved: tuple[tuple[int, int], dict[_Key, Session]] = ((-1, -1), {})
@@ -262,12 +263,13 @@ class LostSessions:
     def _restore(self, key: _Key, now: float) -> None:
         """Reserve a lost session again, unless its reader is expected to do so."""
         site, scope, client_id = key
-        session = self._records.sessions.get(scope, client_id, site)
-        if session is None or not session.reserved:
-            return
-        if self._is_left_to_others(scope, session, now - self._missing_since.get(key, now)):
-            return
-        made = self._reserve(key, session, lost=True)
+        with self._locks.reserving[client_id]:
+            session = self._records.sessions.get(scope, client_id, site)
+            if session is None or not session.reserved:
+                return
+            if self._is_left_to_others(scope, session, now - self._missing_since.get(key, now)):
+                return
+            made = self._reserve(key, session, lost=True)
         self._restored[key] = now
         if made is not None:
             self._count_loss(key, session, made)
@@ -277,11 +279,11 @@ class LostSessions:
         broker keeps it. One that the broker has dropped may still be announced."""
         site, scope, client_id = key
         self._renewals.put_off(now, key)
-        with self._changes.resting(scope) as is_resting:  # nothing starts its reader meanwhile
+        with self._locks.reserving[client_id]:  # its reader does not begin meanwhile
             session = self._records.sessions.get(scope, client_id, site)
             if session is None or not session.reserved:
                 return
-            if not is_resting and self._is_running(scope):  # one that is blocked may be so for long
+            if self._is_running(scope):  # one that is blocked may be so for long
                 return
             if not self._renewals.is_away(now, key, session):
                 return
@@ -293,43 +295,46 @@ class LostSessions:
             self._count_loss(key, session, made)
 
     def _reserve(self, key: _Key, session: Session, *, lost: bool) -> Reservation | None:
-        """Reserve a session again; None: a change has released it meanwhile. A release is in the
-        store before it begins: either it is seen here, or it ends what has been made."""
+        """Reserve a session again, whose lock is held; None: it was forgotten meanwhile. A change
+        that makes it anew or releases it waits; one that has given up a release has left a record
+        by which the session is ended."""
         site, scope, client_id = key
         broker, topic = self._connections.broker(site), session.link.topic
         at = self._records.sessions.find_position(session)
         made = broker.reserve(client_id, topic, lost=lost, at=at)
-        session_now = self._records.sessions.get(scope, client_id, site)
-        if session_now is not None and session_now.reserved:
-            return made
+        if any(each.site == site for _, each in self._records.sessions.of_client(client_id)):
+            return made  # perhaps of another scope by now
         others = self._records.sessions.on_link(scope, session.link)
         broker.release(client_id, topic, last_reader=not others)
         return None
 
     def _release(self, site: str, client_id: str, topic: str) -> None:
         """Release a session again that is no longer in the store."""
-        stored = [session for _, session in self._records.sessions.at(site)]
-        is_used = any(session.client_id == client_id for session in stored)
-        if is_used or self._records.sessions.is_kept(client_id, site):
-            return
-        last_reader = not any(session.link.topic == topic for session in stored)
-        self._connections.broker(site).release(client_id, topic, last_reader=last_reader)
+        with self._locks.reserving[client_id]:
+            stored = [session for _, session in self._records.sessions.at(site)]
+            is_used = any(session.client_id == client_id for session in stored)
+            if is_used or self._records.sessions.is_kept(client_id, site):
+                return
+            last_reader = not any(session.link.topic == topic for session in stored)
+            self._connections.broker(site).release(client_id, topic, last_reader=last_reader)
         LOG.info("the session of %s at %s/%s was back, and is released", client_id, site, topic)
 
     def _end_pending(self, scope: str, session: Session) -> None:
         """End a session that a change has dropped while its broker did not answer, unless it has
         been made anew since."""
-        client_id, site = session.client_id, session.site
-        with self._changes.resting(scope) as is_resting:
-            if not is_resting or self._records.sessions.get(scope, client_id, site) != session:
+        client_id, site, sessions = session.client_id, session.site, self._records.sessions
+        with self._locks.reserving[client_id]:
+            if self._is_running(scope) or sessions.get(scope, client_id, site) != session:
                 return
-            others = [s for _, s in self._records.sessions.at(site) if not s.released]
+            others = [s for _, s in sessions.at(site) if not s.released]
             if not any(each.client_id == client_id for each in others):
                 topic = session.link.topic
                 last_reader = not any(each.link == session.link for each in others)
                 self._connections.broker(site).release(client_id, topic, last_reader=last_reader)
-            self._records.write(self._records.sessions.drop(scope, client_id, site))
-            LOG.info("the session of %s at %s is ended: its broker answers", client_id, site)
+            with self._locks.noting[client_id]:
+                if sessions.get(scope, client_id, site) == session:
+                    self._records.write(sessions.drop(scope, client_id, site))
+        LOG.info("the session of %s at %s is ended: its broker answers", client_id, site)
 
     def _is_left_to_others(self, scope: str, session: Session, missing_s: float) -> bool:
         """Whether a job that may run makes the session again, or a start that is about to use it:

@@ -7,6 +7,7 @@ is left is named. The highest attempt of each job is kept, so that no engine job
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
@@ -136,9 +137,10 @@ class Forgetting:
             leftovers.add([incarnation] if incarnation else [], sessions)
             _refuse_unforced(f"job {name!r}", leftovers, force)
             ended = self._end_changes([owner])
-            batch = self._records.incarnations.drop(owner, name)
-            batch |= self._drop_sessions(owner, sessions)
-            return self._write("job", name, batch, ended, leftovers, by, composition=owner)
+            with self._noting([owner]):
+                batch = self._records.incarnations.drop(owner, name)
+                batch |= self._drop_sessions(owner, sessions)
+                return self._write("job", name, batch, ended, leftovers, by, composition=owner)
 
     def site(self, name: str, *, force: bool, by: str | None = None) -> Forgotten:
         """Forget a site with the jobs at its engine and the sessions at its broker. Jobs of other
@@ -156,7 +158,7 @@ class Forgetting:
                 )
             _refuse_unforced(f"site {name!r}", leftovers, force)
             ended = self._end_changes(scopes)
-            with self._changes.placing:
+            with self._changes.placing, self._noting(scopes):
                 batch: Batch = self._records.drop_site(name)
                 for scope in scopes:
                     batch |= self._drop_at_site(scope, name)
@@ -184,13 +186,20 @@ class Forgetting:
             leftovers.add(inventory.jobs.values(), inventory.sessions)
             _refuse_unforced(title(scope), leftovers, force)
             ended = self._end_changes([scope])
-            inventory = self._records.inventory(scope)
-            batch = put_removal(self._records, self._records.compositions.last_head(scope) or head)
-            for job_name in inventory.jobs:
-                batch |= self._records.incarnations.drop(scope, job_name)
-            batch |= self._drop_sessions(scope, inventory.sessions)
-            about = {"composition": name} if kind == "composition" else {"job_name": name}
-            return self._write(kind, name, batch, ended, leftovers, by, **about)
+            with self._noting([scope]):
+                inventory = self._records.inventory(scope)
+                last_head = self._records.compositions.last_head(scope) or head
+                batch = put_removal(self._records, last_head)
+                for job_name in inventory.jobs:
+                    batch |= self._records.incarnations.drop(scope, job_name)
+                batch |= self._drop_sessions(scope, inventory.sessions)
+                about = {"composition": name} if kind == "composition" else {"job_name": name}
+                return self._write(kind, name, batch, ended, leftovers, by, **about)
+
+    def _noting(self, scopes: Iterable[str]) -> AbstractContextManager[None]:
+        """Hold the records of all sessions of these scopes."""
+        sessions = (each for scope in scopes for each in self._records.sessions.of_scope(scope))
+        return self._changes.session_locks.noting.all_of(each.client_id for each in sessions)
 
     def _end_changes(self, scopes: Iterable[str]) -> list[str]:
         """End the changes under way in these scopes; returns their ids."""

@@ -136,6 +136,7 @@ class Service(Foundation):
             self.identities,
             outcomes.report_done,
             self._scheduler,
+            self.changes.session_locks,
         )
         ledger = ChangeLedger(self.records, self.clock)
         self._recovery = ChangeRecovery(

@@ -209,14 +209,17 @@ class Sites:
         with self._changes.placing:
             self._site(name)
             self._refuse_busy(name, "remove")
-            self._records.write(
-                self._records.drop_site(name),
-                *(
-                    self._records.sessions.drop(scope, session.client_id, name)
-                    for scope, session in self._records.sessions.at(name)
-                ),
-                self._records.events.make("site", f"site {name} removed", site=name, by=by),
-            )
+            sessions = self._records.sessions
+            noting = self._changes.session_locks.noting
+            with noting.all_of(session.client_id for _, session in sessions.at(name)):
+                self._records.write(
+                    self._records.drop_site(name),
+                    *(
+                        sessions.drop(scope, session.client_id, name)
+                        for scope, session in sessions.at(name)
+                    ),
+                    self._records.events.make("site", f"site {name} removed", site=name, by=by),
+                )
             self._polls.forget(name)
             self._agents.forget(name)
 

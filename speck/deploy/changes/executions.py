@@ -11,6 +11,7 @@ from speck.binding import Artifact, StateKeeper
 from speck.clock import Clock
 from speck.deploy.execution import Bounds, Execution
 from speck.deploy.limiter import Limiter
+from speck.deploy.locks import SessionLocks
 from speck.deploy.operations import Operations, Patience, Refills, ResendRun, Resends
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.model.change import Change
@@ -35,6 +36,8 @@ class Executions:
     report_done: Callable[[str, Operation], None] = lambda scope, operation: None
     """Is called with each operation of a scope that has succeeded, before anybody can read that."""
     scheduler: Scheduler = THREADS
+    session_locks: SessionLocks | None = None
+    """Shared with all others who write what is stored of sessions; None: there is nobody else."""
     refills: Refills = field(init=False)
     resends: Resends = field(init=False)
     limiter: Limiter = field(init=False)
@@ -60,6 +63,7 @@ class Executions:
             self.identities,
             change.find_begun_before(),
             self.scheduler,
+            self.session_locks,
         )
         return Execution(
             change,

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from speck.clock import Clock, Event, never, rfc3339, wait_unless
 from speck.deploy.execution import Execution
-from speck.deploy.locks import NamedLocks
+from speck.deploy.locks import NamedLocks, SessionLocks
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
 from speck.model.change import STOPPED, Cause, Change, ChangeHead, ChangeReport, ChangeState
@@ -149,6 +149,8 @@ class Changes:
         self._newest_ms = int(newest[:12], 16) if newest else 0
         self.placing = scheduler.lock()
         """Held while a change takes sites into use, and while a site is removed."""
+        self.session_locks = SessionLocks(scheduler)
+        """Shared by all who write what is stored of sessions, or reach them at their brokers."""
         self._starting = NamedLocks(scheduler)
         self._closing = False
         self._touched_at = float("-inf")
@@ -200,8 +202,9 @@ class Changes:
 
     @contextmanager
     def resting(self, scope: str) -> Iterator[bool]:
-        """Whether nothing of a scope is being carried out; nothing begins before the block ends. A
-        change that is still being planned again does not count."""
+        """Whether nothing of a scope is being carried out; nothing begins before the block ends, so
+        no site is asked meanwhile: it may hang. A change that is still being planned again does not
+        count."""
         with self._starting[scope]:
             running = self.under_way(scope)
             yield running is None or running.execution is None

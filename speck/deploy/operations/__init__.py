@@ -13,7 +13,7 @@ from types import MappingProxyType
 from speck.binding import Artifact, StateKeeper
 from speck.clock import Clock
 from speck.deploy.capabilities import forget_sinks
-from speck.deploy.locks import NamedLocks
+from speck.deploy.locks import SessionLocks
 from speck.deploy.operations import ending, links, starting
 from speck.deploy.operations.beginnings import record_forms
 from speck.deploy.operations.catching_up import catch_up, switch
@@ -87,6 +87,7 @@ class Operations:
         identities: Identities,
         begun_before: Mapping[OperationKey, str] = MappingProxyType({}),
         scheduler: Scheduler = THREADS,
+        session_locks: SessionLocks | None = None,
     ):
         """`begun_before`: when (RFC 3339) operations that earlier plans of the same change have not
         ended were begun first. What has a limit has it from then on."""
@@ -103,7 +104,7 @@ class Operations:
             resends,
             SharedViews(self._own_brokers.view, scheduler),
             Gathering(lambda site, sinks: forget_sinks(connections, site, sinks), scheduler),
-            NamedLocks(scheduler),
+            session_locks or SessionLocks(scheduler),
         )
         self._first_tried: dict[Operation, float] = {}
         self._begun_before = begun_before

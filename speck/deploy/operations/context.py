@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from speck.binding import Artifact, StateKeeper, Submission
 from speck.clock import Clock
-from speck.deploy.locks import NamedLocks
+from speck.deploy.locks import NamedLocks, SessionLocks
 from speck.deploy.operations.gathering import Gathering
 from speck.deploy.operations.outcome import Patience
 from speck.deploy.operations.refilling import Refills
@@ -44,10 +44,17 @@ class Context:
     UnreachableError if another broker answers."""
     forgetting: Gathering[str, None]
     """Clears the numbers of sinks, by client id, at a site's broker."""
-    noting: NamedLocks = field(default_factory=NamedLocks)
-    """By client id: held while the record of its session is read and written, since several
-    producers may leave its link at the same time. Each has its own, so that the writes of many
-    sessions share a sync."""
+    session_locks: SessionLocks = field(default_factory=SessionLocks)
+
+    @property
+    def noting(self) -> NamedLocks:
+        """By client id: held while the record of its session is read and written."""
+        return self.session_locks.noting
+
+    @property
+    def reserving(self) -> NamedLocks:
+        """By client id: held while its session is reached at its broker, or begins to be read."""
+        return self.session_locks.reserving
 
     def source_client_id(self, job: Job) -> str:
         """The client id with which a job reads its link."""

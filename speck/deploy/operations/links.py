@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import partial
 
 from speck.deploy.operations.context import Context
-from speck.deploy.operations.final_reports import refuse_forgotten_report
+from speck.deploy.operations.final_reports import Doubt, refuse_forgotten_report, wait_while_unclear
 from speck.deploy.operations.outcome import Done, Outcome
 from speck.errors import PermanentError, TransientError
 from speck.model.incarnation import Session
@@ -24,10 +25,16 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
     """Reserve a session. Without a reservation in the store it begins empty: whatever the broker
     still keeps under that client id is left from earlier and belongs to no reader, unless an
     adoption has kept it for this one."""
-    broker = context.connections.broker(operation.site)
     view = None
     if operation.sinks and _find_known(context, operation) is None:
         view = context.views.view(operation.site, operation.sinks)
+    with context.reserving[operation.client_id]:
+        _reserve(context, operation, view)
+    return Done()
+
+
+def _reserve(context: Context, operation: Reserve, view: BrokerView | None) -> None:
+    broker = context.connections.broker(operation.site)
     with context.noting[operation.client_id]:
         known = _find_known(context, operation)
         session = _intend(operation, known)
@@ -51,7 +58,6 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
             context.records.sessions.put(context.scope, made_session),
             context.records.sessions.drop_kept(operation.client_id, operation.site),
         )
-    return Done()
 
 
 def _find_known(context: Context, operation: Reserve) -> Session | None:
@@ -98,13 +104,14 @@ def release(context: Context, operation: Release) -> Outcome:
             f"cannot release the session of {operation.client_id}: what the broker of"
             f" {operation.site} has forgotten is sent again first"
         )
-    with context.noting.all_of((operation.client_id, *_list_instead(context, operation))):
-        stored = records.sessions.get(context.scope, operation.client_id, operation.site)
-        if view is not None and operation.guarded:
-            _refuse_to_drop(operation, view, stored)
-        dropped = find_dropped(operation, stored, view)
-        _write_release(context, operation, _begin_release(operation, stored, dropped))
-    broker.release(operation.client_id, operation.link.topic, last_reader=operation.last_reader)
+    with context.reserving[operation.client_id]:
+        with context.noting.all_of((operation.client_id, *_list_instead(context, operation))):
+            stored = records.sessions.get(context.scope, operation.client_id, operation.site)
+            if view is not None and operation.guarded:
+                _refuse_to_drop(operation, view, stored)
+            dropped = find_dropped(operation, stored, view)
+            _write_release(context, operation, _begin_release(operation, stored, dropped))
+        broker.release(operation.client_id, operation.link.topic, last_reader=operation.last_reader)
     batch = records.sessions.drop(context.scope, operation.client_id, operation.site)
     if operation.last_reader:
         batch |= context.resends.leave(operation.link)
@@ -205,15 +212,26 @@ def _refuse_to_drop(operation: Release, view: BrokerView, stored: Session | None
     )
 
 
-def hand_over(context: Context, operation: HandOver) -> Done:
+def hand_over(context: Context, operation: HandOver, doubt: Doubt | None = None) -> Outcome:
     """Store the numbers taken of the link by the old reader, and by those before it, with the new
     reader's session. From then on the link belongs to the new reader, and what waits is for it as
-    it is to run now."""
+    it is to run now. `doubt`: whether the broker still has these numbers has been unclear."""
     view = context.views.view(operation.site)
+    if _needs_report(context, operation):
+        go_on = partial(hand_over, context, operation)
+        waiting = wait_while_unclear(context, operation, view, doubt, go_on)
+        if waiting is not None:
+            return waiting
     # it may be handed over to several at once, and a start may commit a cut of theirs
     with context.noting.all_of((operation.former, operation.client_id, *operation.others)):
         context.records.write(put_handover(context, operation, view))
     return Done()
+
+
+def _needs_report(context: Context, operation: HandOver) -> bool:
+    """Whether no other handover has stored yet what the old reader had taken."""
+    old = context.records.sessions.get(context.scope, operation.former, operation.site)
+    return old is not None and old.followed_by is None
 
 
 def put_handover(
@@ -230,7 +248,7 @@ def put_handover(
             f" {operation.former_job} to {operation.job_name}: the session of {lost_reader} is"
             " gone; apply again"
         )
-    if is_last and old.followed_by is None:  # else another handover has stored what it had taken
+    if is_last and _needs_report(context, operation):
         refuse_forgotten_report(context, operation, view)
     reported = view.taken.get(operation.former)
     epochs = reported.epochs() if reported else ()

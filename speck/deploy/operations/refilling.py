@@ -98,8 +98,8 @@ class Refills:
                 return
             if len(self._engines) >= AT_ONCE:
                 return
-            self._engines[engine] = {incarnation.engine_job_id: request}
-        self._scheduler.start(partial(self._work, engine), name=f"refill-{engine.site}")
+            requests = self._engines[engine] = {incarnation.engine_job_id: request}
+        self._scheduler.start(partial(self._work, engine, requests), name=f"refill-{engine.site}")
 
     def end(self, incarnation: Incarnation) -> None:
         """End with an incarnation that is about to stop: its savepoint publishes everything."""
@@ -110,9 +110,10 @@ class Refills:
         """Trigger no more checkpoints."""
         self._closed.set()
 
-    def _work(self, engine: EngineAt) -> None:
+    def _work(self, engine: EngineAt, requests: dict[str, _Request]) -> None:
+        """Carry out these requests, and those that are added to them, until there are none."""
         try:
-            while jobs := self._list_pending(engine):
+            while jobs := self._list_pending(engine, requests):
                 for job_id, request in jobs.items():
                     if not self._is_pending(engine, job_id):
                         continue
@@ -124,17 +125,23 @@ class Refills:
                     return
         except BaseException:
             with self._lock:
-                self._engines.pop(engine, None)  # else it would never get a thread again
+                self._leave(engine, requests)  # else it would never get a thread again
             raise
 
-    def _list_pending(self, engine: EngineAt) -> dict[str, _Request]:
+    def _list_pending(self, engine: EngineAt, requests: dict[str, _Request]) -> dict[str, _Request]:
         now = self._clock.monotonic()
         with self._lock:
-            jobs = {key: job for key, job in self._engines[engine].items() if job.until > now}
-            self._engines[engine] = jobs
-            if not jobs:
-                del self._engines[engine]
-            return dict(jobs)
+            for job_id in [key for key, request in requests.items() if request.until <= now]:
+                del requests[job_id]
+            if not requests:
+                self._leave(engine, requests)
+            return dict(requests)
+
+    def _leave(self, engine: EngineAt, requests: dict[str, _Request]) -> None:
+        """Nobody carries these requests out any more. The engine may have others by now, with a
+        thread of their own: one that fails after it has left must not take theirs away."""
+        if self._engines.get(engine) is requests:
+            del self._engines[engine]
 
     def _is_pending(self, engine: EngineAt, job_id: str) -> bool:
         """Whether a job has not been ended since the list was made."""

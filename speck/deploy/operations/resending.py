@@ -99,11 +99,17 @@ class Resends:
             self._asked.clear()
         self._asked.setdefault(engine_job_id, self._clock.monotonic())
 
+    def find_asked(self, incarnation: Incarnation) -> float:
+        """When (monotonic) it was asked to end: the wall clock may jump. If that was in an earlier
+        life of the service, what its record says; minus infinity if that cannot be."""
+        known = self._asked.get(incarnation.engine_job_id)
+        return self._to_monotonic(incarnation.asked_ms or 0) if known is None else known
+
     def note(self, scope: str, incarnation: Incarnation) -> Batch:
         """The writes for an incarnation that has ended, if its sink may have to send again. Where
         it is not known when it was asked to end, its broker may have been restarted since."""
         now, now_ms = self._clock.monotonic(), self._now_ms()
-        since = self._asked.pop(incarnation.engine_job_id, -math.inf)
+        since = self._asked.get(incarnation.engine_job_id, -math.inf)
         job = incarnation.job
         if not (incarnation.has_state and self._can_resend(job)):
             return {}
@@ -197,11 +203,16 @@ class Resends:
         """Of a sink that has ended in an earlier life of the service, what its record says."""
         key = _key(scope, sink)
         if key not in self._times:
-            now, now_ms = self._clock.monotonic(), self._now_ms()
-            is_known = 0 < sink.since_ms <= now_ms
-            since = now - (now_ms - sink.since_ms) / 1000 if is_known else -math.inf
-            self._times[key] = _Times(since, now)
+            self._times[key] = _Times(self._to_monotonic(sink.since_ms), self._clock.monotonic())
         return self._times[key]
+
+    def _to_monotonic(self, past_ms: int) -> float:
+        """The monotonic time of one in Unix milliseconds; minus infinity for 0 (not known), and for
+        one to come: then the wall clock was set back."""
+        passed_ms = self._now_ms() - past_ms
+        return (
+            self._clock.monotonic() - passed_ms / 1000 if past_ms and passed_ms >= 0 else -math.inf
+        )
 
     def _find_newer(self, scope: str, sink: EndedSink) -> Incarnation | None:
         """A newer incarnation that may run with the same sink. It sends again itself."""

@@ -110,7 +110,8 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
         context.connections.broker(job.source_site),
         records.sessions.find_position(session),
     )
-    made = broker.reserve(client_id, job.source.topic, at=at)
+    with context.reserving[client_id]:
+        made = broker.reserve(client_id, job.source.topic, at=at)
     if made.existed or made.position:  # a log still holds what came meanwhile
         return
     former = next((s for s in others if s.client_id == session.former), None)
@@ -198,7 +199,9 @@ def _submit(
         stale=operation.stale,
         ends_early=bool(operation.until),
     )
-    with context.noting[context.source_client_id(job)]:
+    client_id = context.source_client_id(job)
+    # a renewal that is under way would disconnect the reader; none begins once this is stored
+    with context.reserving[client_id], context.noting[client_id]:
         context.records.write(
             context.records.incarnations.put(context.scope, incarnation),
             _reads_again(context, operation),

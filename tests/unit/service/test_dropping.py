@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from binders.memory import World
+from speck.deploy.locks import NamedLocks
 from speck.errors import QueuesError, UnreachableError
 from speck.model.composition import composition_of_one
 from speck.model.incarnation import Session
@@ -171,6 +174,52 @@ def test_a_start_by_speck_is_no_unseen_epoch_after_the_service_was_down(service:
         poll(again)
     assert [queue["messages"] for queue in refused(again, {**A, "args": ["x"]})] == [10]
     again.close()
+
+
+class BusyLocks(NamedLocks):
+    """Whoever wants a lock waits for another one, who writes to the session."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__()
+        self._service = service
+
+    @contextmanager
+    def __getitem__(self, name: str) -> Iterator[None]:
+        with super().__getitem__(name):
+            records = self._service.records
+            changed = replace(outside_session(self._service), undrained="as another one says")
+            records.write(records.sessions.put("c", changed))
+            yield
+
+
+def test_an_epoch_is_added_to_what_others_write_to_the_session(service: Service) -> None:
+    begin(service, 7)
+    poll_until_known(service)
+    service.changes.session_locks.noting = BusyLocks(service)
+    restart_sink(service, number=0)
+    wait_for(lambda: poll(service) and outside_session(service).owed)
+    assert outside_session(service).undrained
+
+
+@pytest.mark.parametrize("what", ["site", "composition"])
+def test_what_is_forgotten_is_not_written_again_by_others(service: Service, what: str) -> None:
+    """Neither before it is read nor between that and the write."""
+    begin(service, 7)
+    held, locks = list[str](), service.changes.session_locks
+
+    class Locks(NamedLocks):
+        def __getitem__(self, name: str) -> AbstractContextManager[Any]:
+            held.append(name)
+            return super().__getitem__(name)
+
+    locks.noting = Locks()
+    reader = outside_session(service).client_id
+    if what == "site":
+        service.forgetting.site("edge-a", force=True)
+    else:
+        service.forgetting.composition("c", force=True)
+    assert reader in held
+    assert service.records.sessions.all() == []
 
 
 def poll(service: Service) -> bool:

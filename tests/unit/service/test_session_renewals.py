@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from speck.model.engines import ArtifactKind
 from speck.model.observation import EngineView
 from speck.monitor.session_renewals import FIRST_S, SILENT_S
 from speck.service.compositions import ApplyRequest
-from tests.service_helpers import DONE, broker, composition, engine, job_body
+from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, job_body
 from tests.waiting import wait_for
 from tests.watching import Watched
 
@@ -225,3 +226,60 @@ def test_what_is_released_while_it_is_renewed_leaves_nothing_behind(
     assert broker("edge-a").announced == set()
     assert broker("edge-a").readers == {"A-in": "none"}
     assert list_losses(watched) == []
+
+
+@pytest.mark.parametrize("how", ["is being made anew", "is given up", "is of another scope"])
+def test_a_session_that_others_have_taken_over_meanwhile_is_left_to_them(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """One that a change has just begun to make is in the store, but not reserved yet."""
+    begin(watched)
+    stop(watched)
+    records, reserve_ = watched.service.records, MemoryBroker.reserve
+    [(scope, session)] = records.sessions.all()
+
+    def reserve_beside(self: MemoryBroker, *args: Any, **more: Any) -> Reservation:
+        monkeypatch.undo()
+        made = reserve_(self, *args, **more)
+        if how == "is of another scope":
+            moved = records.sessions.put("another", session)
+            records.write(records.sessions.drop(scope, session.client_id, session.site), moved)
+        else:
+            changed = replace(session, reserved=False, released=how == "is given up")
+            records.write(records.sessions.put(scope, changed))
+        return made
+
+    monkeypatch.setattr(MemoryBroker, "reserve", reserve_beside)
+    look(watched, 2 * FIRST_S)
+    assert set(broker("edge-a").sessions) == {session.client_id}
+
+
+def test_a_broker_that_hangs_holds_up_nobody_else(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a session is renewed, a change of its composition begins and ends."""
+    begin(watched)
+    stop(watched)
+    hangs, answers, reserve_ = Event(), Event(), MemoryBroker.reserve
+
+    def hang(self: MemoryBroker, *args: Any, **more: Any) -> Reservation:
+        monkeypatch.undo()
+        hangs.set()
+        assert answers.wait(LIMIT_S)
+        return reserve_(self, *args, **more)
+
+    monkeypatch.setattr(MemoryBroker, "reserve", hang)
+    look_on = Thread(target=look, args=(watched, 2 * FIRST_S), daemon=True)
+    look_on.start()
+    assert hangs.wait(LIMIT_S)
+    others = Thread(
+        target=watched.service.compositions.apply,
+        args=(composition(STOPPED, job_body("B", "cloud")), DONE),
+        daemon=True,
+    )
+    others.start()
+    others.join(LIMIT_S)
+    assert not others.is_alive()
+    answers.set()
+    look_on.join(LIMIT_S)
+    assert not look_on.is_alive()

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -16,8 +17,8 @@ import pytest
 from binders.memory import MemoryBroker, World
 from speck.binding import Artifact, EngineCapability, SavedState, SaveProgress
 from speck.clock import SystemClock
-from speck.deploy.locks import NamedLocks
-from speck.deploy.operations import Patience, Refills, returning, starting
+from speck.deploy.locks import NamedLocks, SessionLocks
+from speck.deploy.operations import Patience, Refills, links, returning, starting
 from speck.deploy.operations.beginnings import commit, record_forms
 from speck.deploy.operations.catching_up import switch
 from speck.deploy.operations.context import Context
@@ -687,7 +688,9 @@ def test_a_session_is_read_under_its_lock_by_whoever_writes_it(
     own: dict[str, object],
     new: dict[str, object],
 ) -> None:
-    context = replace(reader.context(), noting=BusyLocks(bench))
+    locks = SessionLocks()
+    locks.noting = BusyLocks(bench)
+    context = replace(reader.context(), session_locks=locks)
     client_id = context.source_client_id(job("A"))
     put(bench, session(client_id, "A", **own), session(NEW, "New", **new))
     put(bench, session(OLD, "Old"))
@@ -697,6 +700,68 @@ def test_a_session_is_read_under_its_lock_by_whoever_writes_it(
     changed = [each for each in after if replace(after[each], whole=False) != before[each]]
     assert changed, "nothing was written"
     assert [each for each in changed if not after[each].whole] == []
+
+
+def release(context: Context) -> None:
+    leaving = Release("edge-a", job("A").source, context.source_client_id(job("A")), "A", False)
+    links.release(context, leaving)
+
+
+@pytest.mark.parametrize(
+    "operate",
+    [
+        lambda context: reserve(
+            context,
+            Reserve("edge-a", job("A").source, context.source_client_id(job("A")), "A"),
+        ),
+        release,
+        start_without_session,
+        lambda context: starting.start(context, start("A")),
+    ],
+    ids=["reserve", "release", "lost session", "start"],
+)
+def test_a_session_is_reached_and_begins_to_be_read_under_its_lock(
+    bench: Bench,
+    reader: Reader,
+    monkeypatch: pytest.MonkeyPatch,
+    operate: Callable[[Context], object],
+) -> None:
+    """Otherwise what renews or restores it at the same time would end it or disconnect the
+    reader."""
+    context = reader.context()
+    client_id = context.source_client_id(job("A"))
+    others = operate is start_without_session
+    put(bench, session(client_id, "A", former=NEW if others else None))
+    if others:
+        put(bench, session(NEW, "New", followed_by=OLD), session(OLD, "Old"))
+    seen: list[bool] = []
+
+    def note() -> None:
+        """Whether another thread could have the lock now."""
+        lock: Any = context.reserving[client_id]
+        with ThreadPoolExecutor(1) as other:
+            seen.append(not other.submit(lock.acquire, blocking=False).result())
+
+    for name in ("reserve", "release"):
+        original = getattr(MemoryBroker, name)
+
+        def reach(*args: Any, original: Any = original, **more: Any) -> Any:
+            note()
+            return original(*args, **more)
+
+        monkeypatch.setattr(MemoryBroker, name, reach)
+    write = bench.records.write
+
+    def note_start(*batches: Batch) -> None:
+        if any(
+            key == "inv/c/A" and context.find_incarnation("A") is None for key in chain(*batches)
+        ):
+            note()
+        write(*batches)
+
+    monkeypatch.setattr(bench.records, "write", note_start)
+    operate(context)
+    assert set(seen) == {True}
 
 
 def test_a_follower_that_was_there_before_a_drain_has_all_that_its_reader_has_not_taken(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from binders.memory import World
-from speck.deploy.operations.refilling import AT_ONCE, NEIGHBOURS, find_neighbours
+from speck.deploy.operations.refilling import AT_ONCE, NEIGHBOURS, Refills, find_neighbours
+from speck.deploy.scheduler import ThreadScheduler
 from speck.errors import EngineRefusedError
 from speck.model.values import JsonObject
 from speck.service import Service
@@ -17,6 +20,7 @@ from tests.memory_fog import HASTY, memory_service, site_body
 from tests.service_helpers import DONE, composition, engine
 from tests.service_helpers import job_body as job
 from tests.waiting import wait_for
+from tests.watching import Time
 
 LONG_S = 1000.0
 
@@ -124,3 +128,52 @@ def test_the_nearest_come_first_and_few_are_asked(service: Service) -> None:
     assert near[0] == "J05"
     assert set(near[1:3]) == {"J04", "J06"}
     assert len(near) == NEIGHBOURS
+
+
+class HandScheduler(ThreadScheduler):
+    """Starts nothing by itself; when a lock has been released, `on_release` is called."""
+
+    def __init__(self) -> None:
+        self.works: list[Callable[[], None]] = []
+        self.on_release: Callable[[], None] = lambda: None
+
+    def start(self, work: Callable[[], None], name: str) -> None:
+        self.works.append(work)
+
+    def lock(self) -> AbstractContextManager[Any]:
+        return ReportingLock(self)
+
+
+@dataclass
+class ReportingLock:
+    scheduler: HandScheduler
+
+    def __enter__(self) -> None:
+        """Nobody else runs."""
+
+    def __exit__(self, *error: object) -> None:
+        self.scheduler.on_release()
+
+
+def test_a_thread_that_fails_after_its_last_request_takes_no_others_away(service: Service) -> None:
+    """The engine has others by then, with a thread of their own."""
+    apply(service, job("A", delivery="exactly_once"))
+    incarnation = service.records.inventory("c").jobs["A"]
+    turns, clock = HandScheduler(), Time()
+    refills = Refills(service.connections, clock, 1.0, turns)
+    refills.begin(incarnation)
+    clock.passed += 2
+
+    def begin_others_and_fail() -> None:
+        turns.on_release = lambda: None
+        refills.begin(incarnation)
+        raise MemoryError
+
+    turns.on_release = begin_others_and_fail
+    first = turns.works.pop()
+    with pytest.raises(MemoryError):
+        first()
+    clock.passed += 2
+    second = turns.works.pop()
+    second()
+    assert not refills._engines

@@ -1,0 +1,162 @@
+"""Whether a broker has been restarted since a reader was asked to stop, or it is not known yet."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import pytest
+
+from speck.deploy.operations.context import Context
+from speck.deploy.operations.links import hand_over
+from speck.deploy.operations.outcome import Done, Outcome, Waiting
+from speck.errors import PermanentError
+from speck.model.incarnation import EndState, Incarnation
+from speck.model.observation import BrokerView
+from tests.unit.deploy.execution.test_executor import Bench, broker, job
+from tests.unit.deploy.operations.test_draining import (
+    HAND_OVER,
+    NEW,
+    OLD,
+    Reader,
+    bench,
+    put,
+    reader,
+    session,
+    stored,
+)
+
+__all__ = ["bench", "reader"]
+
+STOPPED = "1" * 32
+HOUR_S = 3600.0
+
+
+def stop(bench: Bench, *, clock_set_by_s: float = 0.0) -> None:
+    """Let the reader be stopped now, and the wall clock be set later."""
+    put(bench, session(OLD, "Old"), session(NEW, "New", follows=OLD))
+    asked_ms = int((bench.clock.now().timestamp() - clock_set_by_s) * 1000)
+    old = replace(job("A"), job_name="Old")
+    stopped = Incarnation(old, 1, STOPPED, end=EndState.ENDED, asked_ms=asked_ms)
+    bench.records.write(bench.records.incarnations.put("c", stopped))
+
+
+@pytest.mark.parametrize("clock_set_by_s", [-HOUR_S, HOUR_S])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_wall_clock_that_is_set_changes_nothing(
+    bench: Bench, reader: Reader, clock_set_by_s: float, is_restarted: bool
+) -> None:
+    context = reader.context()
+    broker("edge-a").up_since = bench.clock.monotonic()
+    context.resends.ask(STOPPED)
+    stop(bench, clock_set_by_s=clock_set_by_s)
+    assert isinstance(context.resends.note("c", stopped_of(bench)), dict)  # it has ended
+    if not is_restarted:
+        assert hand_over(context, HAND_OVER) == Done()
+        return
+    broker("edge-a").up_since = bench.clock.monotonic()
+    with pytest.raises(PermanentError, match="may have forgotten what it had taken"):
+        hand_over(context, HAND_OVER)
+
+
+def stopped_of(bench: Bench) -> Incarnation:
+    incarnation = bench.records.incarnations.get("c", "Old")
+    assert incarnation is not None
+    return incarnation
+
+
+def test_a_stop_in_the_future_of_a_clock_that_was_set_back_proves_nothing(
+    bench: Bench, reader: Reader
+) -> None:
+    """It was asked for by an earlier life of the service."""
+    stop(bench, clock_set_by_s=-HOUR_S)
+    broker("edge-a").up_since = bench.clock.monotonic() - 5
+    with pytest.raises(PermanentError, match="may have forgotten what it had taken"):
+        hand_over(reader.context(), HAND_OVER)
+
+
+class SlowlyToldBroker:
+    """How long it has run it publishes every ten seconds: since then it may have run for longer."""
+
+    def __init__(self, bench: Bench, started_s: float) -> None:
+        """It was started so many seconds after the reader was asked to stop."""
+        self._clock = bench.clock
+        self._asked = self._clock.monotonic()
+        self._started = self._asked + started_s
+        self.published_s = 0
+        """How long it had run then."""
+
+    def view(self, site: str, client_ids: Collection[str] | None = None) -> BrokerView:
+        up_since = self._clock.monotonic() - self.published_s
+        return BrokerView(
+            {}, {}, self.published_s, up_since=up_since, started_after=up_since - 11.0
+        )
+
+    def publish(self) -> None:
+        self.published_s = int(self._clock.monotonic() - self._started)
+
+
+def go_on(outcome: Outcome) -> Outcome:
+    """Poll until the broker is asked again."""
+    assert isinstance(outcome, Waiting)
+    assert outcome.may_be_left and outcome.ready({})
+    return outcome.finish()
+
+
+def begin(bench: Bench, reader: Reader, slow: SlowlyToldBroker) -> Context:
+    reader.view = slow.view  # type: ignore[method-assign]
+    context = reader.context()
+    context.resends.ask(STOPPED)
+    stop(bench)
+    return context
+
+
+def test_a_broker_that_had_just_been_started_is_not_taken_for_one_that_was_restarted(
+    bench: Bench, reader: Reader
+) -> None:
+    slow = SlowlyToldBroker(bench, started_s=-5)
+    context = begin(bench, reader, slow)
+    bench.clock.ahead_s += 3
+    waiting = hand_over(context, HAND_OVER)
+    assert isinstance(waiting, Waiting)
+    assert not waiting.ready({}), "it is asked once in a while"
+    bench.clock.ahead_s += 2
+    waiting = go_on(waiting)
+    slow.publish()
+    bench.clock.ahead_s += 1
+    assert go_on(waiting) == Done()
+    assert stored(bench)[NEW].former == OLD
+
+
+def test_a_broker_that_was_restarted_is_known_once_it_tells_how_long_it_has_run(
+    bench: Bench, reader: Reader
+) -> None:
+    slow = SlowlyToldBroker(bench, started_s=1)
+    context = begin(bench, reader, slow)
+    bench.clock.ahead_s += 4
+    waiting = hand_over(context, HAND_OVER)
+    slow.publish()
+    bench.clock.ahead_s += 1
+    with pytest.raises(PermanentError, match="may have forgotten what it had taken"):
+        go_on(waiting)
+    assert stopped_of(bench).stopping
+
+
+def test_a_broker_that_tells_nothing_more_is_waited_for_no_longer_than_that_may_take(
+    bench: Bench, reader: Reader
+) -> None:
+    context = begin(bench, reader, SlowlyToldBroker(bench, started_s=1))
+    bench.clock.ahead_s += 4
+    waiting = hand_over(context, HAND_OVER)
+    bench.clock.ahead_s += 11
+    with pytest.raises(PermanentError, match="may have forgotten what it had taken"):
+        go_on(waiting)
+
+
+def test_a_broker_that_was_certainly_restarted_is_not_waited_for(
+    bench: Bench, reader: Reader
+) -> None:
+    context = begin(bench, reader, SlowlyToldBroker(bench, started_s=20))
+    bench.clock.ahead_s += 20
+    with pytest.raises(PermanentError, match="may have forgotten what it had taken"):
+        hand_over(context, HAND_OVER)
