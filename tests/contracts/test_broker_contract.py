@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import socket
 import threading
 import time
@@ -516,6 +517,22 @@ def test_reserving_says_whether_the_session_was_there(bench: Bench) -> None:
     assert broker.reserve("speck-abc-merge-1", bench.topic("traffic/a")).existed
     broker.release("speck-abc-merge-1", bench.topic("traffic/a"), last_reader=True)
     assert not broker.reserve("speck-abc-merge-1", bench.topic("traffic/a")).existed
+
+
+def test_each_reservation_says_for_how_long_the_session_is_kept(bench: Bench) -> None:
+    """From then on, whether it was made, made anew or found, and whoever asks; None: until it is
+    released. Nobody can keep a session in time that is kept for no time."""
+    broker, link = bench.open(), ("speck-abc-merge-1", bench.topic("traffic/a"))
+    kept_s = broker.reserve(*link).kept_s
+    assert kept_s is None or 0 < kept_s < math.inf
+    again = [
+        broker.reserve(*link),
+        broker.reserve(*link, fresh=True),
+        broker.reserve(*link, lost=True),
+        bench.open().reserve(*link),
+        broker.reserve("another", link[1]),
+    ]
+    assert {each.kept_s for each in again} == {kept_s}
 
 
 def test_view_tells_how_long_the_broker_runs_and_what_it_dropped(bench: Bench) -> None:
