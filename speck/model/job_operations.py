@@ -12,6 +12,21 @@ from speck.model.observation import TakenEpoch
 from speck.model.values import cut
 
 
+class _WithJob:
+    """An operation that has its job as it is to run, which says where that is."""
+
+    __slots__ = ()
+    job: Job
+
+    @property
+    def site(self) -> str:
+        return self.job.site
+
+    @property
+    def job_name(self) -> str:
+        return self.job.job_name
+
+
 @dataclass(frozen=True, slots=True)
 class Upload:
     """Upload an artifact to a site, once for each content."""
@@ -26,21 +41,13 @@ class Upload:
 
 
 @dataclass(frozen=True, slots=True)
-class TryMain:
+class TryMain(_WithJob):
     """Run the new job's `main` at its site without starting the job, before anything is stopped."""
 
     kind: ClassVar[str] = "try"
     job: Job
     attempt: int
     engine_job_id: str
-
-    @property
-    def site(self) -> str:
-        return self.job.site
-
-    @property
-    def job_name(self) -> str:
-        return self.job.job_name
 
     def __str__(self) -> str:
         return f"try {self.job_name} on {self.site}"
@@ -96,7 +103,7 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(_WithJob):
     """Start an incarnation and wait until all its tasks run. With `keeps_state` it resumes from the
     newest state of the earlier incarnations, which is determined when the start is carried out.
 
@@ -116,20 +123,12 @@ class Start:
     until: tuple[TakenEpoch, ...] = ()
     commits: tuple[tuple[str, Job, bool], ...] = ()
 
-    @property
-    def site(self) -> str:
-        return self.job.site
-
-    @property
-    def job_name(self) -> str:
-        return self.job.job_name
-
     def __str__(self) -> str:
         return f"start {self.job_name} on {self.site}"
 
 
 @dataclass(frozen=True, slots=True)
-class CatchUp:
+class CatchUp(_WithJob):
     """Bring a stopped reader to the record of its link that the foremost of several readers has
     reached: it runs as before until it has taken what any of them has taken, and stops again.
 
@@ -144,14 +143,6 @@ class CatchUp:
     readers: tuple[str, ...]
     sink_has_readers: bool
     former_sinks: tuple[FormerSink, ...] = ()
-
-    @property
-    def site(self) -> str:
-        return self.job.site
-
-    @property
-    def job_name(self) -> str:
-        return self.job.job_name
 
     def __str__(self) -> str:
         return f"catch up {self.job.source_site}/{cut(self.job.source.topic)} of {self.job_name}"
@@ -199,7 +190,7 @@ class Carry:
 
 
 @dataclass(frozen=True, slots=True)
-class Return:
+class Return(_WithJob):
     """Restore the job that ran before a start that failed, from its newest state at that moment.
 
     `job` is the job that ran before; `failed` is the engine job id of the failed start, which is
@@ -217,14 +208,6 @@ class Return:
     former_sinks: tuple[FormerSink, ...] = ()
     fed: bool = False
     commits: tuple[tuple[str, Job, bool], ...] = ()
-
-    @property
-    def site(self) -> str:
-        return self.job.site
-
-    @property
-    def job_name(self) -> str:
-        return self.job.job_name
 
     def __str__(self) -> str:
         return f"return {self.job_name} to {self.site}"
