@@ -3,7 +3,7 @@
  * message, the stamps that number them, and the texts on the retained topics.
  *
  * <p>Pure: it uses Java and the zstd codec, and no network, no Flink and none of the packages
- * beside it. The Python twin of the formats is {@code speck.model.batches}; the README of the edge
+ * beside it. The Python twin of the formats is {@code binders.mqtt.batches}; the README of the edge
  * jobs lists topics and content types.
  *
  * <p>Begin with {@link io.speck.mqtt.protocol.Message} and {@link io.speck.mqtt.protocol.Stamp};
