@@ -298,14 +298,13 @@ class LostSessions:
         """Reserve a session again, whose lock is held; None: it was forgotten meanwhile. A change
         that makes it anew or releases it waits; one that has given up a release has left a record
         by which the session is ended."""
-        site, scope, client_id = key
+        site, _, client_id = key
         broker, topic = self._connections.broker(site), session.link.topic
         at = self._records.sessions.find_position(session)
         made = broker.reserve(client_id, topic, lost=lost, at=at)
         if any(each.site == site for _, each in self._records.sessions.of_client(client_id)):
             return made  # perhaps of another scope by now
-        others = self._records.sessions.on_link(scope, session.link)
-        broker.release(client_id, topic, last_reader=not others)
+        self._release_at(site, client_id, topic)
         return None
 
     def _release(self, site: str, client_id: str, topic: str) -> None:
@@ -315,8 +314,7 @@ class LostSessions:
             is_used = any(session.client_id == client_id for session in stored)
             if is_used or self._records.sessions.is_kept(client_id, site):
                 return
-            last_reader = not any(session.link.topic == topic for session in stored)
-            self._connections.broker(site).release(client_id, topic, last_reader=last_reader)
+            self._release_at(site, client_id, topic)
         LOG.info("the session of %s at %s/%s was back, and is released", client_id, site, topic)
 
     def _end_pending(self, scope: str, session: Session) -> None:
@@ -328,13 +326,26 @@ class LostSessions:
                 return
             others = [s for _, s in sessions.at(site) if not s.released]
             if not any(each.client_id == client_id for each in others):
-                topic = session.link.topic
-                last_reader = not any(each.link == session.link for each in others)
-                self._connections.broker(site).release(client_id, topic, last_reader=last_reader)
+                self._release_at(site, client_id, session.link.topic)
             with self._locks.noting[client_id]:
                 if sessions.get(scope, client_id, site) == session:
                     self._records.write(sessions.drop(scope, client_id, site))
         LOG.info("the session of %s at %s is ended: its broker answers", client_id, site)
+
+    def _release_at(self, site: str, client_id: str, topic: str) -> None:
+        """Release a session at its broker. A change may make another one on the link meanwhile, of
+        which its sinks have to know."""
+        broker = self._connections.broker(site)
+        last_reader = not self._is_read(site, topic)
+        broker.release(client_id, topic, last_reader=last_reader)
+        is_read_now = last_reader and self._is_read(site, topic)
+        if is_read_now and passes_reports(self._connections, site):
+            broker.announce(topic, readers=True)
+
+    def _is_read(self, site: str, topic: str) -> bool:
+        """Whether a link has readers, or is about to have some."""
+        there = (session for _, session in self._records.sessions.at(site) if not session.released)
+        return any(session.link.topic == topic for session in there)
 
     def _is_left_to_others(self, scope: str, session: Session, missing_s: float) -> bool:
         """Whether a job that may run makes the session again, or a start that is about to use it:

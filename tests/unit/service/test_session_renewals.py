@@ -283,3 +283,27 @@ def test_a_broker_that_hangs_holds_up_nobody_else(
     answers.set()
     look_on.join(LIMIT_S)
     assert not look_on.is_alive()
+
+
+def test_a_link_that_gets_another_reader_while_its_last_one_is_released_has_readers(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sinks wait for readers otherwise, until a later poll of the broker."""
+    begin(watched)
+    stop(watched)
+    records, release = watched.service.records, MemoryBroker.release
+    [(scope, session)] = records.sessions.all()
+    left = replace(session, reserved=False, released=True)
+    records.write(records.sessions.put(scope, left))
+
+    def release_beside(self: MemoryBroker, *args: Any, **more: Any) -> None:
+        monkeypatch.undo()
+        records.write(records.sessions.put("another", replace(session, client_id="another")))
+        self.reserve("another", session.link.topic)
+        release(self, *args, **more)
+
+    monkeypatch.setattr(MemoryBroker, "release", release_beside)
+    watched.look(5)
+    wait_for(lambda: watched.watch.sessions.idle)
+    assert set(broker("edge-a").sessions) == {"another"}
+    assert broker("edge-a").readers == {"A-in": "some"}
