@@ -43,9 +43,10 @@ def main() -> None:
             kind = key.split("/")[0]
             records[kind] = records.get(kind, 0) + len(key) + len(str(record))
         service.close()
-        store = Store.open(home / "home" / "store")
+        folder = home / "home" / "store"
+        store = Store.open(folder)
         store.compact()
-        size = store.bytes_on_disk()
+        size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
         store.close()
     write_result(
         "state.json",

@@ -34,21 +34,6 @@ END_FIELDS = (
     "why",
 )
 LAG_FIELDS = ("lag", "lag_per_s", "lag_fit")
-LINK_FIELDS = (
-    "composition",
-    "broker_site",
-    "topic",
-    "fed_outside",
-    "records_per_s",
-    "bytes_per_s",
-    "seconds",
-    "difference",
-    "evidence",
-    "why",
-    "producers",
-    "readers",
-    "wan_bytes_per_s",
-)
 
 
 class Link(NamedTuple):

@@ -22,22 +22,6 @@ from speck.placement.ranking import WHOLE, sort_by_score
 FULL = 0.7
 """Maximum share of a site's capacity that jobs may use."""
 
-RANK_FIELDS = (
-    "rank",
-    "job_name",
-    "composition",
-    "site",
-    "edge",
-    "origins",
-    "wan_bytes_saved_per_s",
-    "edge_core_s_per_s",
-    "score",
-    "stateful",
-    "confidence",
-    "reasons",
-    "against",
-)
-
 
 def rank_jobs(
     jobs: Sequence[JsonObject], sites: Sequence[JsonObject], origins: DataOrigins
@@ -97,8 +81,8 @@ class _Rated:
         return self.shares[self.edge] if self.mix.is_known and self.edge is not None else None
 
     @cached_property
-    def place(self) -> JsonObject:
-        """The edge as a site; empty without one."""
+    def edge_row(self) -> JsonObject:
+        """The row of `edge`; empty without one."""
         return self.sites.get(self.edge or "", {})
 
     @property
@@ -116,7 +100,7 @@ class _Rated:
 
     @property
     def speed(self) -> float:
-        return self.place.get("core_speed") or 1.0
+        return self.edge_row.get("core_speed") or 1.0
 
     @cached_property
     def saved(self) -> float | None:
@@ -135,7 +119,7 @@ class _Rated:
     def confidence(self) -> str:
         if self.score is None:
             return "low"
-        if self.place.get("core_speed") is not None:
+        if self.edge_row.get("core_speed") is not None:
             return str(self.job["confidence"])
         return "medium" if self.job["confidence"] == "high" else "low"
 
@@ -194,7 +178,7 @@ class _Rated:
         return made_here if kinds == {"job"} else "its input does not come from an edge"
 
     def _object_to_move(self) -> Iterator[str]:
-        job, slots = self.job, self.place.get("slots_free")
+        job, slots = self.job, self.edge_row.get("slots_free")
         if job["pinned"]:
             yield "pinned"
         if slots is not None and job["subtasks"] is not None and slots < job["subtasks"]:
@@ -205,7 +189,7 @@ class _Rated:
             yield "it is unknown whether it keeps state"
 
     def _object_to_load(self) -> Iterator[str]:
-        cores, load = self.place.get("cores"), self.place.get("load")
+        cores, load = self.edge_row.get("cores"), self.edge_row.get("load")
         if cores is None or load is None or (self.work is None and not self.is_there):
             return
         load = load if self.is_there else load + self.work

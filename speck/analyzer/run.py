@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -45,7 +45,7 @@ from speck.model.values import JsonObject
 PLANS_EVERY = timedelta(hours=2)
 """Plans are written once an hour, so they are searched from this long before the span."""
 
-_FEW = {
+FEW_ROWS = {  # whose plans take longer to compile than to run
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.autoBroadcastJoinThreshold": "-1",  # rows of one partition are joined where they are
     "spark.sql.adaptive.enabled": "false",
@@ -122,7 +122,7 @@ def _read(
             return _Sums(*_run_at_once(*(partial(_collect, step) for step in steps)))
 
         listing = _LIST_HERE if storage.uri.startswith("file:") else {}
-        with _configure(spark, listing | (_FEW if is_small else {})):
+        with configured(spark, listing | (FEW_ROWS if is_small else {})):
             sums = retry_without_damaged(sum_all, storage, plans_span)
         for table in TABLES.values():
             left_out.update(find_damaged(storage, table, slicing.span))
@@ -252,14 +252,9 @@ def _run_at_once(*tasks: Callable[[], Any]) -> list[Any]:
         return list(pool.map(lambda task: task(), tasks))
 
 
-def configure_for_few_rows(spark: SparkSession) -> AbstractContextManager[None]:
-    """Configure Spark as `analyse` does for few rows, whose plans take longer to compile than to
-    run: for tests of its parts."""
-    return _configure(spark, _FEW)
-
-
 @contextmanager
-def _configure(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Configure Spark until the end of the block."""
     before = {name: spark.conf.get(name) for name in settings}
     for name, value in settings.items():
         spark.conf.set(name, value)

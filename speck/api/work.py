@@ -115,7 +115,9 @@ class SampleText:
         return _SiteText(newest, lines)
 
     def _write_jobs(self, site: str, lines: _Lines) -> None:
-        for (scope, name), incarnation in sorted(self._records.incarnations.at(site).items()):
+        for (scope, name), incarnation in sorted(
+            self._records.incarnations.at_engine_of(site).items()
+        ):
             if incarnation.ended:
                 continue
             rates = self._latest.rate_job(incarnation)

@@ -124,11 +124,6 @@ class LatestSamples:
                 return self._sites.get(site, _Site()).links
             return [row for _, each in sorted(self._sites.items()) for row in each.links]
 
-    def list_engines(self) -> dict[str, EngineMeasures]:
-        """By site, the measures of engines that answered their last poll."""
-        with self._lock:
-            return {name: s.engine for name, s in sorted(self._sites.items()) if s.engine}
-
 
 def _group_by_job(samples: Samples) -> dict[str, list[Pair]]:
     by_job: dict[str, list[Pair]] = {}

@@ -60,7 +60,7 @@ class FormerEpochs:
         """Whether it has been stored with all sessions concerned: not while a change may write
         them, too."""
         is_stored = True
-        for scope, session in self._records.sessions.at(site):
+        for scope, session in self._records.sessions.at_broker_of(site):
             is_outside = session.job_name is None and session.reserved
             if is_outside and session.link.topic == sent.topic:
                 with self._changes.resting(scope) as is_resting:

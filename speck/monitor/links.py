@@ -154,7 +154,7 @@ class _BrokerPoll:
         return before and lag > EMPTIER * limit
 
 
-def judge(
+def judge_links(
     now: float,
     views: Mapping[str, BrokerView | None],
     readers: Mapping[str, list[ReaderOf]],

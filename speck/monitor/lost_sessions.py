@@ -256,7 +256,7 @@ class LostSessions:
             yield ("renew", *key), partial(self._renew, key, now)
 
     def _confirm(self, site: str, topic: str) -> None:
-        own = self._records.sessions.at(site)
+        own = self._records.sessions.at_broker_of(site)
         ids = [session.client_id for _, session in own if session.link.topic == topic]
         self._connections.broker(site).confirm_sessions(topic, ids)
 
@@ -310,7 +310,7 @@ class LostSessions:
     def _release(self, site: str, client_id: str, topic: str) -> None:
         """Release a session again that is no longer in the store."""
         with self._locks.reserving[client_id]:
-            stored = [session for _, session in self._records.sessions.at(site)]
+            stored = [session for _, session in self._records.sessions.at_broker_of(site)]
             is_used = any(session.client_id == client_id for session in stored)
             if is_used or self._records.sessions.is_kept(client_id, site):
                 return
@@ -324,7 +324,7 @@ class LostSessions:
         with self._locks.reserving[client_id]:
             if self._is_running(scope) or sessions.get(scope, client_id, site) != session:
                 return
-            others = [s for _, s in sessions.at(site) if not s.released]
+            others = [s for _, s in sessions.at_broker_of(site) if not s.released]
             if not any(each.client_id == client_id for each in others):
                 self._release_at(site, client_id, session.link.topic)
             with self._locks.noting[client_id]:
@@ -344,7 +344,11 @@ class LostSessions:
 
     def _is_read(self, site: str, topic: str) -> bool:
         """Whether a link has readers, or is about to have some."""
-        there = (session for _, session in self._records.sessions.at(site) if not session.released)
+        there = (
+            session
+            for _, session in self._records.sessions.at_broker_of(site)
+            if not session.released
+        )
         return any(session.link.topic == topic for session in there)
 
     def _is_left_to_others(self, scope: str, session: Session, missing_s: float) -> bool:

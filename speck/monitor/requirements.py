@@ -71,7 +71,7 @@ class Verdict:
         return self.ok is None and self.measured is None
 
 
-def judge(
+def judge_requirements(
     requirements: Mapping[str, float],
     stages: Sequence[Stage],
     measurements: Mapping[str, JobMeasurement],

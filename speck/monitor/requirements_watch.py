@@ -11,7 +11,7 @@ from speck.model.composition import Head
 from speck.model.incarnation import Incarnation
 from speck.model.job_rates import JobRates
 from speck.model.site import Site
-from speck.monitor.requirements import JobMeasurement, Stage, Verdict, judge
+from speck.monitor.requirements import JobMeasurement, Stage, Verdict, judge_requirements
 from speck.periodic import PeriodicTask
 from speck.placement.places import LATENCY as LABEL
 from speck.store.records import Records
@@ -109,7 +109,7 @@ class Requirements:
             port = tuple(map(str, job.port))
             stages.append(Stage(job.job_name, str(job.source), port, taking + sending))
             measurements[job.job_name] = self._measure_job(incarnation)
-        return judge(requirements, stages, measurements)
+        return judge_requirements(requirements, stages, measurements)
 
     def _measure_job(self, incarnation: Incarnation) -> JobMeasurement:
         measured = self._measure(incarnation)

@@ -12,7 +12,7 @@ from speck.model.engines import EngineAt
 from speck.model.observation import BrokerView
 from speck.model.values import cut
 from speck.monitor.former_epochs import FormerEpochs
-from speck.monitor.links import QUEUE_LIMIT, LinkMemory, News, ReaderOf, judge
+from speck.monitor.links import QUEUE_LIMIT, LinkMemory, News, ReaderOf, judge_links
 from speck.monitor.lost_sessions import LostSessions
 from speck.monitor.lost_tails import TailMemory, judge_tails
 from speck.sites.connections import Connections
@@ -64,7 +64,7 @@ class Sessions:
         views = {site: poll.answer for site, poll in polls.items()}
         self._former_epochs.note(views)
         readers = self._list_readers()
-        self.memory, news = judge(now, views, readers, self.memory, limits)
+        self.memory, news = judge_links(now, views, readers, self.memory, limits)
         self._tails, lost = judge_tails(now, views, readers, self._tails)
         self.memory = self.memory.count(lost)
         news += lost

@@ -208,7 +208,7 @@ class Calibrations:
     def _refuse_disturbing(self, site: str, shows: Callable[[str], bool]) -> None:
         jobs = sorted(
             name if shows(name) else "a job of others"
-            for (_, name), incarnation in self._records.incarnations.at(site).items()
+            for (_, name), incarnation in self._records.incarnations.at_engine_of(site).items()
             if not incarnation.ended and not name.startswith(PREFIX)
         )
         if jobs:

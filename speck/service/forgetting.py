@@ -213,7 +213,7 @@ class Forgetting:
             for (scope, _), incarnation in records.incarnations.all().items()
             if site in _list_sites(incarnation)
         }
-        scopes |= {scope for scope, _ in records.sessions.at(site)}
+        scopes |= {scope for scope, _ in records.sessions.at_broker_of(site)}
         return sorted(scopes | self._changes.find_scopes_using(site))
 
     def _drop_at_site(self, scope: str, site: str) -> Batch:

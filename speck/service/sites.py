@@ -211,12 +211,12 @@ class Sites:
             self._refuse_busy(name, "remove")
             sessions = self._records.sessions
             noting = self._changes.session_locks.noting
-            with noting.all_of(session.client_id for _, session in sessions.at(name)):
+            with noting.all_of(session.client_id for _, session in sessions.at_broker_of(name)):
                 self._records.write(
                     self._records.drop_site(name),
                     *(
                         sessions.drop(scope, session.client_id, name)
-                        for scope, session in sessions.at(name)
+                        for scope, session in sessions.at_broker_of(name)
                     ),
                     self._records.events.make("site", f"site {name} removed", site=name, by=by),
                 )
@@ -322,7 +322,7 @@ class Sites:
             and name
             in (incarnation.job.site, incarnation.job.source_site, incarnation.job.sink_site)
         )
-        sessions = (session for _, session in self._records.sessions.at(name))
+        sessions = (session for _, session in self._records.sessions.at_broker_of(name))
         uses = sorted(session.reader for session in sessions if not session.released)
         return list(dict.fromkeys([*jobs, *uses, *self._changes.list_users_of_site(name)]))
 

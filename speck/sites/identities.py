@@ -100,7 +100,7 @@ class Identities:
         with suppress(SpeckError), self._connections.visit_engine(site, _ANSWER_S) as engine:
             running = {id for id, job in engine.jobs().items() if not job.state.terminal}
             for other in sites:
-                own = self._records.incarnations.at(other).values()
+                own = self._records.incarnations.at_engine_of(other).values()
                 if other != site.name and any(each.engine_job_id in running for each in own):
                     return other
         return None

@@ -40,7 +40,7 @@ class IncarnationRecords:
         """(scope, job name) -> incarnation, over all scopes, in this order; not a copy."""
         return self._index.all()
 
-    def at(self, site: str) -> Mapping[Key, Incarnation]:
+    def at_engine_of(self, site: str) -> Mapping[Key, Incarnation]:
         """(scope, job name) -> incarnation, of those at the engine of one site."""
         return self._index.at_site(site)
 

@@ -228,10 +228,6 @@ class Store:
         with self._using("compact"):
             self._db.compact_range()
 
-    def bytes_on_disk(self) -> int:
-        """Return the size of all files of the store in bytes."""
-        return sum(file.stat().st_size for file in self._path.iterdir() if file.is_file())
-
     def close(self) -> None:
         """Close the store once all calls in progress have returned; does nothing if it is closed
         already. LevelDB would crash the process if it were closed during a read."""

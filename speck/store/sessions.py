@@ -74,7 +74,7 @@ class SessionRecords:
         """(scope, session), over all scopes."""
         return [(scope, session) for (scope, _), session in self._index.all().items()]
 
-    def at(self, site: str) -> list[tuple[str, Session]]:
+    def at_broker_of(self, site: str) -> list[tuple[str, Session]]:
         """(scope, session), of those at the broker of one site."""
         return [(scope, s) for (scope, _), s in sorted(self._index.at_site(site).items())]
 

@@ -37,7 +37,7 @@ from speck.fog.mosquitto import Mosquitto
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import Sent, Taken, TakenEpoch
 from speck.model.record import Record
-from speck.monitor.links import FOR_GOOD_S, LinkMemory, ReaderOf, judge
+from speck.monitor.links import FOR_GOOD_S, LinkMemory, ReaderOf, judge_links
 from speck.sites.credentials import Credentials
 from tests.mosquitto_server import mosquitto
 from tests.third_party_kinds import canals, third_party
@@ -958,12 +958,12 @@ def test_what_a_log_has_deleted_before_it_was_taken_is_lost_and_counted() -> Non
         (part,) = bench.canal.ends("raw")
         bench.canal.commit("one", "raw", {part: 3})
         readers = {"site": [ReaderOf("one", "raw", None, "c")]}
-        memory, news = judge(0.0, {"site": broker.view()}, readers, LinkMemory())
+        memory, news = judge_links(0.0, {"site": broker.view()}, readers, LinkMemory())
         assert news == []
         bench.canal.trim("raw", 7)
         counts = []
         for now in (1.0, FOR_GOOD_S + 2.0):
-            memory, news = judge(now, {"site": broker.view()}, readers, memory)
+            memory, news = judge_links(now, {"site": broker.view()}, readers, memory)
             counts.append([(each.kind, each.count) for each in news])
         assert counts == [[("lost", 4)], []], "at once: what was deleted does not come later"
 

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from speck.analyzer.run import configure_for_few_rows
+from speck.analyzer.run import FEW_ROWS, configured
 
 
 @pytest.fixture
 def few(spark: SparkSession) -> Iterator[SparkSession]:
     """The session, set for few rows."""
-    with configure_for_few_rows(spark):
+    with configured(spark, FEW_ROWS):
         yield spark

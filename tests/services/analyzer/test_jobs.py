@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from speck.analyzer.reading import Span
-from speck.analyzer.run import analyse, configure_for_few_rows
+from speck.analyzer.run import FEW_ROWS, analyse, configured
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import ALONE, TASKS
 from speck.model.values import JsonObject
@@ -154,7 +154,7 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
     plans = [plan("even"), plan("parallel", "edge-b"), plan("parallel", "edge-b", **keyed)]
     dataset(root, tasks, plans, sites, _fell_behind())
     write(root, TASKS, running("twice"), part=2)
-    with configure_for_few_rows(spark):
+    with configured(spark, FEW_ROWS):
         return analyse(spark, LocalStorage(root), SPAN)
 
 

@@ -9,8 +9,7 @@ import pytest
 
 from speck.analyzer.features import JOB_FIELDS
 from speck.analyzer.forecast import FORECASTS
-from speck.analyzer.links import END_FIELDS, LAG_FIELDS, LINK_FIELDS
-from speck.analyzer.ranking import RANK_FIELDS
+from speck.analyzer.links import END_FIELDS, LAG_FIELDS, join_links
 from speck.analyzer.result import INTERNAL
 from speck.analyzer.sites import SITE_FIELDS
 from speck.api.shapes.analyses import AnalysisShape
@@ -23,13 +22,14 @@ from speck.model.analysis_result import (
     RankedJob,
 )
 from speck.model.shown import shown_fields
+from tests.rows_of_jobs import job, rank
 
 DOC = (Path(__file__).parents[3] / "docs" / "analysis.md").read_text()
 FIELDS = {
     "jobs": {*JOB_FIELDS, "source", "sink"} - {*INTERNAL},
-    "links": {*LINK_FIELDS},
+    "links": {*join_links([job("any")], ())[0]},
     "sites": {*SITE_FIELDS, "name", "load"} - {"site", "last_at"},
-    "ranking": {*RANK_FIELDS},
+    "ranking": {*rank([job("any")])[0]},
     "forecast": {*FORECASTS.columns},
 }
 

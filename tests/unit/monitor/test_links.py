@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from speck.model.observation import BrokerView, Sent, Taken
-from speck.monitor.links import LinkMemory, News, ReaderOf, judge
+from speck.monitor.links import LinkMemory, News, ReaderOf, judge_links
 
 READER = ReaderOf("r", "x", "B", "c", ("a-out",))
 
@@ -30,7 +30,9 @@ class PollCache:
     def look(self, view: BrokerView | None, after: float = 5.0, limit: int = 100) -> list[News]:
         self.now += after
         readers = {"edge": [READER]}
-        self.memory, news = judge(self.now, {"edge": view}, readers, self.memory, {"edge": limit})
+        self.memory, news = judge_links(
+            self.now, {"edge": view}, readers, self.memory, {"edge": limit}
+        )
         return news
 
 

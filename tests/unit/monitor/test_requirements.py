@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from speck.monitor.requirements import JobMeasurement, Stage, Verdict, judge
+from speck.monitor.requirements import JobMeasurement, Stage, Verdict, judge_requirements
 
 CHAIN = [Stage("clean", "raw", ("tidy",), 20.0), Stage("merge", "tidy", ("all",), 5.0)]
 EASY = JobMeasurement(in_rate=100.0, busy=0.1, back_pressured=0.0, waiting=0)
@@ -12,12 +12,12 @@ FULL = JobMeasurement(in_rate=100.0, busy=0.9, back_pressured=0.08, waiting=None
 
 
 def rate(expected: float, **measurements: JobMeasurement) -> Verdict:
-    (judged,) = judge({"min_rate": expected}, CHAIN, {"merge": EASY, **measurements})
+    (judged,) = judge_requirements({"min_rate": expected}, CHAIN, {"merge": EASY, **measurements})
     return judged
 
 
 def latency(expected: float, **measurements: JobMeasurement) -> Verdict:
-    (judged,) = judge(
+    (judged,) = judge_requirements(
         {"max_latency_ms": expected}, CHAIN, {"clean": EASY, "merge": EASY, **measurements}
     )
     return judged
@@ -50,7 +50,7 @@ def test_what_two_jobs_read_alike_comes_in_once_and_two_entrances_add_up() -> No
         "count": JobMeasurement(90.0, 0.1, 0.0, 0),
         "more": EASY,
     }
-    (judged,) = judge({"min_rate": 1.0}, twice, measurements)
+    (judged,) = judge_requirements({"min_rate": 1.0}, twice, measurements)
     assert judged.measured == 190.0
 
 
@@ -71,13 +71,15 @@ def test_what_is_not_known_is_not_taken_for_nothing() -> None:
     )  # time to spare
     assert latency(24.0, clean=FULL).ok is False  # the network alone is too slow
     assert latency(30.0, clean=JobMeasurement(0.0, 0.0, 0.0, waiting=5)).ok is None
-    assert judge({"max_latency_ms": 1.0}, [], {})[0].ok is None
-    assert judge({"min_rate": 1.0}, [], {})[0].ok is None
+    assert judge_requirements({"max_latency_ms": 1.0}, [], {})[0].ok is None
+    assert judge_requirements({"min_rate": 1.0}, [], {})[0].ok is None
 
 
 def test_half_a_rewiring_may_be_a_circle() -> None:
     circle = [Stage("a", "x", ("y",)), Stage("b", "y", ("x",))]
-    assert judge({"max_latency_ms": 10.0}, circle, {"a": EASY, "b": EASY})[0].ok is True
+    assert (
+        judge_requirements({"max_latency_ms": 10.0}, circle, {"a": EASY, "b": EASY})[0].ok is True
+    )
 
 
 def test_a_path_goes_through_any_link_of_a_port() -> None:
@@ -85,5 +87,5 @@ def test_a_path_goes_through_any_link_of_a_port() -> None:
     split = Stage("split", "raw", ("even", "odd"), 10.0)
     stages = [split, Stage("slow", "odd", ("all",), 50.0), Stage("fast", "even", ("all",), 1.0)]
     measured = {each.name: JobMeasurement(10.0, 0.1, waiting=0) for each in stages}
-    (latency,) = judge({"max_latency_ms": 40}, stages, measured)
+    (latency,) = judge_requirements({"max_latency_ms": 40}, stages, measured)
     assert latency.ok is False and "split -> slow" in latency.why
