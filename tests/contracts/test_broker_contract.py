@@ -39,6 +39,7 @@ from speck.model.observation import Sent, Taken, TakenEpoch
 from speck.model.record import Record
 from speck.monitor.links import FOR_GOOD_S, LinkMemory, ReaderOf, judge_links
 from speck.sites.credentials import Credentials
+from tests.declared import Need, make_need
 from tests.mosquitto_server import mosquitto
 from tests.third_party_kinds import canals, third_party
 from tests.waiting import wait_for
@@ -351,14 +352,9 @@ def test_reach_says_what_answered(bench: Bench) -> None:
     assert broker.capabilities <= frozenset(BrokerCapability)
 
 
-def needs(broker: MessageBroker, capability: BrokerCapability) -> None:
-    if capability not in broker.capabilities:
-        pytest.xfail(f"it has no capability `{capability}`")
-
-
-def needs_reports(bench: Bench) -> None:
-    if bench.keeps_logs:
-        pytest.xfail("its clients report nothing: places and ends are known")
+@pytest.fixture
+def need(request: pytest.FixtureRequest) -> Need:
+    return make_need(request)
 
 
 def check_readers(bench: Bench, topic: str, announced: str | None) -> None:
@@ -535,9 +531,8 @@ def test_each_reservation_says_for_how_long_the_session_is_kept(bench: Bench) ->
     assert {each.kept_s for each in again} == {kept_s}
 
 
-def test_view_tells_how_long_the_broker_runs_and_what_it_dropped(bench: Bench) -> None:
-    broker = bench.open()
-    needs(broker, BrokerCapability.METRICS)
+def test_view_tells_how_long_the_broker_runs_and_what_it_dropped(bench: Bench, need: Need) -> None:
+    broker = need(bench.open(), BrokerCapability.METRICS)
     view = broker.view()
 
     assert view.uptime_s is not None
@@ -545,9 +540,8 @@ def test_view_tells_how_long_the_broker_runs_and_what_it_dropped(bench: Bench) -
     assert view.dropped == 0
 
 
-def test_it_tells_of_its_own_work(bench: Bench) -> None:
-    broker = bench.open()
-    needs(broker, BrokerCapability.METRICS)
+def test_it_tells_of_its_own_work(bench: Bench, need: Need) -> None:
+    broker = need(bench.open(), BrokerCapability.METRICS)
     broker.reserve("one", bench.topic("traffic/a"))
     before = wait_for(lambda: _with_messages(broker.measure()[0]), "totals")
     bench.publish(bench.topic("traffic/a"), [b"x"] * 20)
@@ -571,9 +565,8 @@ def _with_messages(measures: BrokerMeasures) -> BrokerMeasures | None:
     return measures if measures.messages_in is not None else None
 
 
-def test_each_view_of_a_binder_is_what_the_broker_has_now(bench: Bench) -> None:
-    needs_reports(bench)
-    broker = bench.open()
+def test_each_view_of_a_binder_is_what_the_broker_has_now(bench: Bench, need: Need) -> None:
+    broker = need(bench.open(), BrokerCapability.REPORTS)
     assert broker.view().sent == {}
     bench.tell_sent("sink", SENT)
     bench.tell_sent("other", SENT)
@@ -587,9 +580,10 @@ def test_each_view_of_a_binder_is_what_the_broker_has_now(bench: Bench) -> None:
     assert broker.view().sent == {}
 
 
-def test_a_view_of_a_few_clients_has_their_numbers_and_the_identity(bench: Bench) -> None:
-    needs_reports(bench)
-    broker = bench.open()
+def test_a_view_of_a_few_clients_has_their_numbers_and_the_identity(
+    bench: Bench, need: Need
+) -> None:
+    broker = need(bench.open(), BrokerCapability.REPORTS)
     identity = broker.identify("0" * 32)
     for name in ("one", "two", "three"):
         bench.tell_sent(name, SENT)
@@ -606,9 +600,8 @@ def test_a_view_of_a_few_clients_has_their_numbers_and_the_identity(bench: Bench
     assert (nobody.sent, nobody.taken, nobody.identity) == ({}, {}, identity)
 
 
-def test_view_tells_which_links_are_announced_to_have_readers(bench: Bench) -> None:
-    broker = bench.open()
-    needs(broker, BrokerCapability.REPORTS)
+def test_view_tells_which_links_are_announced_to_have_readers(bench: Bench, need: Need) -> None:
+    broker = need(bench.open(), BrokerCapability.REPORTS)
     broker.reserve("one", bench.topic("traffic/a"))
     broker.reserve("two", bench.topic("traffic/b/c"))
     broker.release("two", bench.topic("traffic/b/c"), last_reader=True)
@@ -644,9 +637,8 @@ def test_a_session_that_is_made_again_changes_nothing_that_is_announced(bench: B
     assert bench.drain("one") == [b"1"]
 
 
-def test_the_sessions_of_a_link_are_confirmed_if_all_are_there(bench: Bench) -> None:
-    broker = bench.open()
-    needs(broker, BrokerCapability.REPORTS)
+def test_the_sessions_of_a_link_are_confirmed_if_all_are_there(bench: Bench, need: Need) -> None:
+    broker = need(bench.open(), BrokerCapability.REPORTS)
     broker.reserve("one", bench.topic("traffic/a"))
     broker.reserve("two", bench.topic("traffic/a/b"))
     assert broker.confirm_sessions(bench.topic("traffic/a"), ["one"])
@@ -728,9 +720,8 @@ def test_release_clears_the_numbers_of_its_reader_only(bench: Bench, last_reader
             assert view.readers == {bench.topic("traffic/a"): not last_reader}
 
 
-def test_view_reads_the_numbers_of_readers_and_sinks(bench: Bench) -> None:
-    needs_reports(bench)
-    broker = bench.open()
+def test_view_reads_the_numbers_of_readers_and_sinks(bench: Bench, need: Need) -> None:
+    broker = need(bench.open(), BrokerCapability.REPORTS)
     assert broker.view().taken == {}
 
     bench.tell_taken("speck-abc-merge-1", TAKEN)
@@ -742,8 +733,10 @@ def test_view_reads_the_numbers_of_readers_and_sinks(bench: Bench) -> None:
     assert view.lag("speck-abc-merge-1", bench.topic("traffic/a"), ["speck-abc-clean-1-out"]) == 4
 
 
-def test_view_reads_what_was_taken_past_a_hole_and_what_was_sent_where(bench: Bench) -> None:
-    needs_reports(bench)
+def test_view_reads_what_was_taken_past_a_hole_and_what_was_sent_where(
+    bench: Bench, need: Need
+) -> None:
+    broker = need(bench.open(), BrokerCapability.REPORTS)
     epoch = (3 << 32) + 5
     taken = replace(TAKEN, above={"abc-clean": {epoch: ((43, 43), (45, 60))}}, mark="0af9")
     sent = replace(SENT, topic=bench.topic("traffic/a"))
@@ -752,7 +745,7 @@ def test_view_reads_what_was_taken_past_a_hole_and_what_was_sent_where(bench: Be
     bench.tell_sent("speck-abc-clean-1-out", sent)
     bench.tell_sent("speck-abc-old-1-out", SENT)
 
-    view = bench.open().view()
+    view = broker.view()
 
     assert view.taken == {
         "speck-abc-merge-1": taken,
@@ -768,9 +761,9 @@ def test_view_reads_what_was_taken_past_a_hole_and_what_was_sent_where(bench: Be
 
 def test_a_mark_goes_through_the_session_of_its_reader_behind_what_waits_there(
     bench: Bench,
+    need: Need,
 ) -> None:
-    broker = bench.open()
-    needs(broker, BrokerCapability.MARKS)
+    broker = need(bench.open(), BrokerCapability.MARKS)
     for client_id in ("one", "two"):
         broker.reserve(client_id, bench.topic("traffic/a"))
         bench.attach(client_id, bench.topic("traffic/a"))
@@ -786,9 +779,8 @@ def test_a_mark_goes_through_the_session_of_its_reader_behind_what_waits_there(
     assert bench.drain_with_marks("two") == [*payloads, b"later"]
 
 
-def test_a_session_takes_no_marks_before_its_reader_was_there(bench: Bench) -> None:
-    broker = bench.open()
-    needs(broker, BrokerCapability.MARKS)
+def test_a_session_takes_no_marks_before_its_reader_was_there(bench: Bench, need: Need) -> None:
+    broker = need(bench.open(), BrokerCapability.MARKS)
     assert not broker.mark("nobody", "0af9")
     broker.reserve("one", bench.topic("traffic/a"))
     assert not broker.mark("one", "0af9")
@@ -798,9 +790,8 @@ def test_a_session_takes_no_marks_before_its_reader_was_there(bench: Bench) -> N
     assert not broker.mark("one", "0af9")
 
 
-def test_forget_clears_the_numbers_of_one_sink_only(bench: Bench) -> None:
-    needs_reports(bench)
-    broker = bench.open()
+def test_forget_clears_the_numbers_of_one_sink_only(bench: Bench, need: Need) -> None:
+    broker = need(bench.open(), BrokerCapability.REPORTS)
     for client_id in ("gone", "stays"):
         bench.tell_taken(client_id, TAKEN)
         bench.tell_sent(client_id + "-out", SENT)
@@ -813,9 +804,8 @@ def test_forget_clears_the_numbers_of_one_sink_only(bench: Bench) -> None:
     assert set(view.sent) == {"stays-out"}
 
 
-def test_forget_clears_the_numbers_of_many_at_once(bench: Bench) -> None:
-    needs_reports(bench)
-    broker = bench.open()
+def test_forget_clears_the_numbers_of_many_at_once(bench: Bench, need: Need) -> None:
+    broker = need(bench.open(), BrokerCapability.REPORTS)
     sinks = [f"gone-{number}-out" for number in range(30)]
     for client_id in (*sinks, "stays-out"):
         bench.tell_sent(client_id, SENT)
@@ -826,10 +816,9 @@ def test_forget_clears_the_numbers_of_many_at_once(bench: Bench) -> None:
         assert set(broker.view().sent) == {"stays-out"}
 
 
-def test_to_forget_nobody_asks_nothing_of_the_broker(bench: Bench) -> None:
-    needs(bench.open(), BrokerCapability.REPORTS)
-    bench.open().forget()
-    bench.open_absent().forget()
+def test_to_forget_nobody_asks_nothing_of_the_broker(bench: Bench, need: Need) -> None:
+    need(bench.open(), BrokerCapability.REPORTS).forget()
+    need(bench.open_absent(), BrokerCapability.REPORTS).forget()
 
 
 def test_calls_may_overlap(bench: Bench) -> None:
@@ -867,11 +856,11 @@ def test_calls_may_overlap(bench: Bench) -> None:
         "check",
     ],
 )
-def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
+def test_no_answer_is_unreachable(bench: Bench, need: Need, call: str) -> None:
     broker = bench.open_absent()
     for name, capability in BROKER_CALLS.items():
         if name == call:
-            needs(broker, capability)
+            broker = need(broker, capability)
     calls = {
         "reach": broker.reach,
         "reserve": lambda: broker.reserve("one", bench.topic("traffic/a")),
@@ -882,7 +871,7 @@ def test_no_answer_is_unreachable(bench: Bench, call: str) -> None:
         "tap": lambda: broker.tap(bench.topic("traffic/a"), lambda _: None, lambda: False),
         "view": broker.view,
         "forget": lambda: broker.forget("one"),
-        "measure": broker.measure,
+        "measure": lambda: broker.measure(),
         "check": broker.check,
     }
 

@@ -49,6 +49,7 @@ from speck.errors import (
 )
 from speck.model.measurement import JobMeasure
 from speck.model.observation import RunState
+from tests.declared import Need, make_need
 from tests.flink_server import (
     JOB_CLASS,
     FlinkServer,
@@ -153,7 +154,7 @@ class SimulatedBench:
         return f"file:///state/{uuid4().hex}"
 
     def bounded(self) -> tuple[str, ...]:
-        pytest.xfail("a simulated Flink runs its jobs until they are stopped")
+        raise NotImplementedError("its jobs run until they are stopped")
 
 
 class LocalChannel:
@@ -305,17 +306,15 @@ def older_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_trial_jar(tmp_path_factory.mktemp("trial-job-1.20"), flink_1_20())
 
 
-@pytest.fixture(
-    params=[
-        "memory",
-        "loom",
-        "memory with a loom beside it",
-        "flink",
-        "simulated flink",
-        pytest.param("flink in two JVMs", marks=pytest.mark.long),
-        pytest.param("flink 1.20", marks=pytest.mark.long),
-    ]
+SIMULATED = "simulated flink"
+WHOLE = (
+    *("memory", "loom", "memory with a loom beside it", "flink"),
+    pytest.param("flink in two JVMs", marks=pytest.mark.long),
+    pytest.param("flink 1.20", marks=pytest.mark.long),
 )
+
+
+@pytest.fixture(params=[*WHOLE, SIMULATED])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
     if "loom" in request.param:
         with third_party():
@@ -329,7 +328,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 def _find_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     if request.param == "memory":
         return MemoryBench(tmp_path / "trial.jar")
-    if request.param == "simulated flink":
+    if request.param == SIMULATED:
         url = request.getfixturevalue("simulated_flink")
         return SimulatedBench(url, tmp_path / "trial.jar")
     server, jar = {
@@ -369,9 +368,9 @@ def submission(
     )
 
 
-def needs(engine: StreamEngine, capability: EngineCapability) -> None:
-    if capability not in engine.capabilities:
-        pytest.xfail(f"it has no capability `{capability}`")
+@pytest.fixture
+def need(request: pytest.FixtureRequest) -> Need:
+    return make_need(request)
 
 
 def _free(engine: StreamEngine) -> int:
@@ -452,16 +451,16 @@ def test_a_job_goes_on_without_its_upload_and_another_starts(
         engine.cancel(each)
 
 
-def test_trying_main_starts_nothing(bench: Bench, engine: StreamEngine) -> None:
-    needs(engine, EngineCapability.TRIAL)
+def test_trying_main_starts_nothing(bench: Bench, engine: StreamEngine, need: Need) -> None:
+    engine = need(engine, EngineCapability.TRIAL)
     desired = submission(bench)
     engine.try_main(desired)
     assert engine.status(desired.engine_job_id) is None
     assert desired.engine_job_id not in engine.view().jobs
 
 
-def test_a_trial_shows_the_parallelism(bench: Bench, engine: StreamEngine) -> None:
-    needs(engine, EngineCapability.TRIAL)
+def test_a_trial_shows_the_parallelism(bench: Bench, engine: StreamEngine, need: Need) -> None:
+    engine = need(engine, EngineCapability.TRIAL)
     assert engine.try_main(submission(bench, parallelism=2)) == Trial(parallelism=2)
 
 
@@ -569,14 +568,15 @@ def test_stop_leaves_a_savepoint_and_repeating_it_is_harmless(
     assert (newest.location, newest.on_request) == (progress.location, True)
 
 
-def test_a_job_whose_sources_end_has_finished_and_one_that_is_stopped_has_not(
-    bench: Bench, engine: StreamEngine
-) -> None:
+def test_a_job_that_is_stopped_has_not_finished(bench: Bench, engine: StreamEngine) -> None:
     job = run(engine, submission(bench))
     assert not engine.has_finished(job)
     stop(bench, engine, job)
     assert not engine.has_finished(job)
 
+
+@pytest.mark.parametrize("bench", WHOLE, indirect=True)
+def test_a_job_whose_sources_end_has_finished(bench: Bench, engine: StreamEngine) -> None:
     bounded = submission(bench, *bench.bounded())
     engine.submit(bounded)
     becomes(engine, bounded.engine_job_id, RunState.FINISHED)
@@ -649,8 +649,8 @@ def test_checkpoints_are_found_and_outlive_a_cancel(bench: Bench, engine: Stream
     assert run(engine, submission(bench, savepoint=after.location))
 
 
-def test_plan_and_metrics_of_a_running_job(bench: Bench, engine: StreamEngine) -> None:
-    needs(engine, EngineCapability.METRICS)
+def test_plan_and_metrics_of_a_running_job(bench: Bench, engine: StreamEngine, need: Need) -> None:
+    engine = need(engine, EngineCapability.METRICS)
     job = run(engine, submission(bench))
     nodes = engine.job_plan(job)
     assert nodes
@@ -668,8 +668,10 @@ def test_plan_and_metrics_of_a_running_job(bench: Bench, engine: StreamEngine) -
     assert engine.exceptions(job) == []
 
 
-def test_it_tells_of_the_work_of_jobs_that_run(bench: Bench, engine: StreamEngine) -> None:
-    needs(engine, EngineCapability.METRICS)
+def test_it_tells_of_the_work_of_jobs_that_run(
+    bench: Bench, engine: StreamEngine, need: Need
+) -> None:
+    engine = need(engine, EngineCapability.METRICS)
     job, ended, nobody = run(engine, submission(bench)), run(engine, submission(bench)), uuid4().hex
     engine.cancel(ended)
     becomes(engine, ended, RunState.CANCELED)
