@@ -164,9 +164,22 @@ class HealthEvents:
         self._asked_at |= {job.key: now for job in failed}
         begun = self._finding.ask(lost, failed)
         causes = self._finding.take()
-        told = self._causes.keys() & begun | changed & begun
+        explained = changed & begun  # by the event of the change itself
+        late = {
+            key: cause
+            for key, cause in causes.items()
+            if key not in explained and self._is_news(key, cause)
+        }
         self._causes |= causes
-        return {key: cause for key, cause in causes.items() if key not in told}
+        return late
+
+    def _is_news(self, key: Key, cause: Cause) -> bool:
+        """Whether it is another reason than the one that was found last, of the same attempt."""
+        last = self._causes.get(key)
+        return last is None or (last.engine_job_id, last.reason) != (
+            cause.engine_job_id,
+            cause.reason,
+        )
 
     def _explain_late(
         self, jobs: list[Watched], late: Mapping[Key, Cause], memories: Mapping[Key, JobMemory]

@@ -41,9 +41,13 @@ CHANGES = "change/"
 """The beginning of the keys of the heads of changes."""
 
 
-KEPT_BYTES = 2 << 20
-"""Of each table, the records that were read last are kept up to this size, counted as they are
+DECODED_BYTES = 4 << 20
+"""Of all tables, the records that were read last are kept up to this size, counted as they are
 stored. Their objects take some eight times as much."""
+
+Decoded = BoundedCache[tuple[str, bytes], Any]
+"""Records by their keys and the bytes they are stored as: while these stay the same, so does the
+record, which nobody changes. To decode one takes ten times as long as to read its bytes."""
 
 
 def is_change(key: str) -> bool:
@@ -55,17 +59,20 @@ class Table(Generic[R]):
     """The records of one noun, of type `record`. An id has one or more parts; numbers are padded to
     `digits`, so that keys sort in numeric order. Made by `Tables`."""
 
-    def __init__(self, store: Store, noun: str, record: type[R], digits: int = 0):
+    def __init__(
+        self,
+        store: Store,
+        noun: str,
+        record: type[R],
+        digits: int = 0,
+        decoded: Decoded | None = None,
+    ):
         self._store = store
         self.noun = noun
         """What all its keys begin with."""
         self._digits = digits
         self._record = record
-        self._decoded: BoundedCache[tuple[str, bytes], R] = BoundedCache(
-            KEPT_BYTES, lambda key, _: len(key[1])
-        )
-        """The records that were decoded last, by their bytes, too: while these stay the same, so
-        does the record, which nobody can change."""
+        self._decoded = decoded
 
     def key(self, *identity: str | int) -> str:
         """The key of a record in a batch."""
@@ -114,9 +121,12 @@ class Table(Generic[R]):
             yield key.removeprefix(prefix), orjson.loads(stored)
 
     def _decode(self, key: str, stored: bytes) -> R:
-        return self._decoded.get(
+        if self._decoded is None:
+            return read_record(key, orjson.loads(stored), self._record)
+        record: R = self._decoded.get(
             (key, stored), lambda: read_record(key, orjson.loads(stored), self._record)
         )
+        return record
 
     def _scan(
         self, first: tuple[str | int, ...], starting: str, after: str | int | None
@@ -191,6 +201,7 @@ class Tables:
 
     def __init__(self, store: Store):
         self._store = store
+        self._decoded: Decoded = BoundedCache(DECODED_BYTES, lambda key, _: len(key[1]))
         self._notes: dict[str, Note[Any]] = {}
         self.types: dict[str, type[object]] = {}
         """The type of the records of each table, by noun."""
@@ -200,7 +211,7 @@ class Tables:
     ) -> Table[R]:
         """A table; `note` learns of each record, those that are there first."""
         self.types[noun] = record
-        table = Table(self._store, noun, record, digits)
+        table = Table(self._store, noun, record, digits, self._decoded)
         if note is not None:
             for identity, each in table.items():
                 note(identity, each)

@@ -167,6 +167,32 @@ def test_the_watch_does_not_wait_for_an_engine_that_is_slow_to_say_why(
     assert engine("edge-a").count(call) == 1
 
 
+def test_a_cause_that_an_engine_is_slow_to_tell_is_an_event_once(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure_causes, "WITHIN_S", 0.0)
+    deploy(watched, job_body("A"))
+    pool, told = engine("edge-a"), f"A had failed or was lost: {METASPACE}"
+    looked = threading.Semaphore(0)
+
+    def be_slow(kind: str, subject: str) -> None:
+        if kind == "exceptions":
+            assert looked.acquire(timeout=60)
+
+    pool.before = be_slow
+    pool.crash(incarnation(watched, "A"), METASPACE)
+    for answers in range(1, 4):
+        watched.look(after=ASKED_AGAIN_S)
+        looked.release()
+
+        def has_answered(answers: int = answers) -> bool:
+            watched.look(after=0.0)
+            return pool.count("exceptions") == answers and told in watched.events("job")
+
+        wait_for(has_answered, limit_s=30)
+    assert watched.events("job").count(told) == 1
+
+
 @pytest.mark.parametrize("call", ["last_end", "exceptions"])
 def test_a_binder_that_fails_to_say_why_hides_no_failure(watched: Watched, call: str) -> None:
     deploy(watched, job_body("A"), job_body("B", "cloud"))
