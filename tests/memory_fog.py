@@ -12,12 +12,16 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from greenlet import getcurrent, greenlet
+
 from binders.memory import World
 from binders.memory.slots import SlotPool
 from speck.binding import SavedState, StateKeeper, Transfer, TransferProgress
 from speck.clock import Clock
 from speck.config import Config
+from speck.deploy.changes import registry
 from speck.deploy.execution import Bounds
+from speck.deploy.locks import NamedLocks, SessionLocks
 from speck.deploy.operations import Patience
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import UnreachableError
@@ -27,6 +31,8 @@ from speck.model.values import JsonObject
 from speck.monitor.outcomes import Outcomes
 from speck.service import Service
 from speck.spec.site_schema import site_from_data
+from speck.store.records import Records
+from speck.store.tables import Batch
 from tests.turns import Turns
 
 FAST = Bounds(
@@ -182,14 +188,71 @@ def memory_service(
 
 @contextmanager
 def service_in_turns(
-    folder: Path, sites: Iterable[JsonObject], *, seed: int = 0, **more: Any
+    folder: Path,
+    sites: Iterable[JsonObject],
+    *,
+    seed: int = 0,
+    at_writes: bool = False,
+    **more: Any,
 ) -> Iterator[tuple[Service, Turns]]:
     """A `memory_service` whose threads take turns: nobody sleeps, and a seed has one result. A
     change that fails does not poll its sites at its end: polls have threads of their own, which
-    take no turns."""
+    take no turns.
+
+    With `at_writes` others have some turns before each write to the store, as during a sync:
+    between what its thread has read there and what it writes. In any case, all that the threads of
+    changes write of a session is written under the lock of its record.
+    """
     turns = Turns(seed)
     with (
         patch.object(Outcomes, "report_end"),
+        _watching_writes(turns, at_writes=at_writes),
         memory_service(folder, sites, clock=turns, scheduler=turns, **more) as service,
     ):
         yield service, turns
+
+
+@contextmanager
+def _watching_writes(turns: Turns, *, at_writes: bool) -> Iterator[None]:
+    held, unlocked = set[tuple[greenlet, str]](), list[str]()
+
+    class Watched(NamedLocks):
+        @contextmanager
+        def __getitem__(self, name: str) -> Iterator[None]:
+            own, lock = (getcurrent(), name), super().__getitem__(name)
+            with lock:
+                is_outermost = own not in held
+                held.add(own)
+                try:
+                    yield
+                finally:
+                    if is_outermost:
+                        held.remove(own)
+
+    class WatchedSessions(SessionLocks):
+        def __init__(self, scheduler: Scheduler) -> None:
+            super().__init__(scheduler)
+            self.noting = Watched(scheduler)
+
+    write, first = Records.write, getcurrent()
+
+    def watch(records: Records, *batches: Batch) -> None:
+        if at_writes:
+            turns.wait_some()
+        if getcurrent() is not first:
+            names = [find_session(key) for batch in batches for key in batch]
+            unlocked.extend(n for n in names if n and (getcurrent(), n) not in held)
+        write(records, *batches)
+
+    with (
+        patch.object(registry, "SessionLocks", WatchedSessions),
+        patch.object(Records, "write", watch),
+    ):
+        yield
+    assert unlocked == [], "sessions are written without the locks of their records"
+
+
+def find_session(key: str) -> str | None:
+    """The client id of the session that is stored at a key, if it is that of one."""
+    noun, _, identity = key.partition("/")
+    return identity.partition("/")[2].rpartition("/")[0] if noun == "ses" else None

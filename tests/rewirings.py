@@ -128,7 +128,7 @@ class Trial:
         self._sent += count
 
     def take(self, step: Step) -> None:
-        """Make a change. Without trouble it has to be done."""
+        """Make a change. Without trouble it has to be done, and nothing is left to do then."""
         match step.trouble:
             case Cancelled(at):
                 self._cancel_at = self._calls + at
@@ -141,7 +141,10 @@ class Trial:
         self._cancel_at = 0
         self._refused.clear()
         self._kill()  # if the change was over before
-        assert step.trouble is not None or state == "done", (state, composition)
+        if step.trouble is None:
+            assert state == "done", (state, composition)
+            left = self._service.composition_views.plan("c").operations
+            assert left == (), (left, composition)
 
     def _apply(self, composition: JsonObject, again: bool) -> str:
         """The state in which it ends. A reader that never began may have a queue to be dropped, at
@@ -238,16 +241,19 @@ class Trial:
 
 
 @contextmanager
-def begin(folder: Path, seed: int) -> Iterator[Trial]:
+def begin(folder: Path, seed: int, *, at_writes: bool = False) -> Iterator[Trial]:
     """A trial with a service of its own."""
     folder.mkdir(parents=True, exist_ok=True)
-    with service_in_turns(folder, map(site_body, SITES), seed=seed) as (service, turns):
+    sites = map(site_body, SITES)
+    with service_in_turns(folder, sites, seed=seed, at_writes=at_writes) as (service, turns):
         yield Trial(service, turns)
 
 
-def rewire(folder: Path, steps: Sequence[Step], seed: int = 0) -> dict[str, object]:
+def rewire(
+    folder: Path, steps: Sequence[Step], seed: int = 0, *, at_writes: bool = False
+) -> dict[str, object]:
     """The faults after a sequence of changes; records flow from the end of the first one on."""
-    with begin(folder, seed) as trial:
+    with begin(folder, seed, at_writes=at_writes) as trial:
         for number, step in enumerate(steps):
             trial.take(step)
             trial.send(4)

@@ -60,6 +60,10 @@ class Turns:
         """It may be another thread's turn."""
         self.wait_until(_always)
 
+    def wait_some(self) -> None:
+        """Let others have no turns, some, or many."""
+        self.wait(TURN_S * self._dice.choice((0, 1, 4, 16, 64)))
+
     def wait_until(self, condition: Callable[[], bool], seconds: float | None = None) -> bool:
         """Let others have their turns until `condition` is true, for at most so many seconds;
         whether it is."""

@@ -193,9 +193,24 @@ def test_a_reader_under_a_name_that_was_replaced_before_comes_back_for_itself_on
     assert rewire(tmp_path / "trial", steps, 1) == {}
 
 
-def find_faults(folder: Path, seeds: Sequence[int]) -> dict[int, object]:
+def test_a_session_that_has_ended_is_not_stored_again_by_one_who_has_read_it(
+    tmp_path: Path,
+) -> None:
+    """The start of R, which commits a cut, while what S left is released."""
+    branch = "P:in>x R:x>o1 S:x>o2"
+    steps = [Step(branch), Step("P:in>x R:x>o1 S:o1>o2"), Step(branch)]
+    for seed in range(20):
+        assert rewire(tmp_path / str(seed), steps, seed, at_writes=True) == {}
+
+
+def find_faults(
+    folder: Path, seeds: Sequence[int], *, at_writes: bool = False
+) -> dict[int, object]:
     """What is lost or comes twice, by the seed of the sequence."""
-    faults = {seed: rewire(folder / str(seed), draw_steps(seed), seed) for seed in seeds}
+    faults = {
+        seed: rewire(folder / str(seed), draw_steps(seed), seed, at_writes=at_writes)
+        for seed in seeds
+    }
     return {seed: each for seed, each in faults.items() if each}
 
 
@@ -208,3 +223,18 @@ def test_every_record_comes_out_once_whatever_is_rewired(tmp_path: Path, first: 
 @pytest.mark.parametrize("first", range(500, 20_000, 20 * CHUNK))
 def test_every_record_comes_out_once_whatever_is_rewired_long(tmp_path: Path, first: int) -> None:
     assert find_faults(tmp_path, range(first, first + 20 * CHUNK)) == {}
+
+
+@pytest.mark.parametrize("first", range(0, 50, CHUNK))
+def test_every_record_comes_out_once_whoever_writes_to_the_store(
+    tmp_path: Path, first: int
+) -> None:
+    assert find_faults(tmp_path, range(first, first + CHUNK), at_writes=True) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(50, 2050, 4 * CHUNK))
+def test_every_record_comes_out_once_whoever_writes_to_the_store_long(
+    tmp_path: Path, first: int
+) -> None:
+    assert find_faults(tmp_path, range(first, first + 4 * CHUNK), at_writes=True) == {}

@@ -210,7 +210,8 @@ class Execution:
         calls = self._calls.take(lambda site: self._limiter.acquire(site, self), free)
         begun = [call.step_id for call in calls if call.finish is None]
         spared, self._spared = self._spared, []
-        outcomes = self._journal.advance(spared, begun)
+        with self._operations.storing(self._journal.outcomes):
+            outcomes = self._journal.advance(spared, begun)
         for call in calls:
             self._submit(pool, call)
         for outcome in outcomes:

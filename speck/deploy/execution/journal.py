@@ -59,6 +59,11 @@ class Journal:
         """The steps that have succeeded and whose outcomes are not stored yet."""
         return list(self._successes)
 
+    @property
+    def outcomes(self) -> list[Done]:
+        """Those that `advance` is to store."""
+        return list(self._successes.values())
+
     def advance(self, spared: Iterable[int], begun: Iterable[int]) -> list[Done]:
         """Store in one write the outcomes of the steps that have succeeded, which are returned, the
         steps that are not needed since these succeeded, and that steps begin or are tried again:

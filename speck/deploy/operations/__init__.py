@@ -7,6 +7,7 @@ No decision is made here; the plan made them. A handler returns a `Done` with wh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
 from datetime import datetime
 from types import MappingProxyType
 
@@ -137,6 +138,11 @@ class Operations:
             if now() - began < operation.limit_s:
                 raise
             return self._give_up(operation, str(error))
+
+    def storing(self, outcomes: Iterable[Done]) -> AbstractContextManager[None]:
+        """Held while these are stored: who has read the record of a session that one of them
+        deletes, and is about to write it, does so before."""
+        return self._context.noting.all_of(each.ended for each in outcomes if each.ended)
 
     def _find_elapsed(self, operation: Limited) -> float:
         """Seconds since an earlier plan of the change began this operation, and did not end it."""

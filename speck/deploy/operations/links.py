@@ -115,7 +115,7 @@ def release(context: Context, operation: Release) -> Outcome:
     batch = records.sessions.drop(context.scope, operation.client_id, operation.site)
     if operation.last_reader:
         batch |= context.resends.leave(operation.link)
-    return Done(batch, dropped=dropped)
+    return Done(batch, dropped=dropped, ended=operation.client_id)
 
 
 def _begin_release(

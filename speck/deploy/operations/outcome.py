@@ -14,11 +14,13 @@ from speck.store.tables import Batch
 @dataclass(frozen=True, slots=True)
 class Done:
     """The operation succeeded. `store` is written together with the outcome; `afterwards` cleans up
-    once that is stored. `dropped` is the queue that it has dropped."""
+    once that is stored. `dropped` is the queue that it has dropped, `ended` the client id of the
+    session whose record `store` deletes."""
 
     store: Batch = field(default_factory=dict)
     afterwards: Callable[[], None] | None = None
     dropped: DroppedQueue | None = None
+    ended: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ from speck.service.compositions import ApplyRequest
 from speck.spec.job_contract import render_taken
 from speck.store.sessions import SeenPosition
 from speck.store.tables import Batch
-from tests.memory_fog import HASTY
+from tests.memory_fog import HASTY, find_session
 from tests.service_helpers import DONE as WAIT
 from tests.service_helpers import composition, job_body
 from tests.unit.deploy.execution.test_executor import (
@@ -631,18 +631,32 @@ OTHER_JOB = replace(job("A"), sink=Link("edge-a", "other"))
 
 
 class BusyLocks(NamedLocks):
-    """Whoever wants a lock waits for others, who write to all sessions."""
+    """Whoever wants a lock waits for others, who write to all sessions. Nobody else writes to one
+    without its lock."""
 
     def __init__(self, bench: Bench) -> None:
         super().__init__()
         self._bench = bench
+        self._write = bench.records.write
+        self._held = set[str]()
 
     @contextmanager
     def __getitem__(self, name: str) -> Iterator[None]:
         with super().__getitem__(name):
-            others = stored(self._bench).values()
-            put(self._bench, *(replace(each, whole=True) for each in others))
+            put = self._bench.records.sessions.put
+            for each in stored(self._bench).values():
+                self._write(put("c", replace(each, owed=OWED)))
+            self._held.add(name)
             yield
+            self._held.remove(name)
+
+    def write(self, *batches: Batch) -> None:
+        names = {find_session(key) for batch in batches for key in batch} - {None}
+        assert names <= self._held
+        self._write(*batches)
+
+
+OWED = (("i-P", 1, 1),)
 
 
 def commit_cut(context: Context) -> None:
@@ -662,12 +676,35 @@ def start_without_session(context: Context) -> None:
         starting.start(context, start("A"))
 
 
-def end(context: Context) -> None:
-    first = start("A")
-    incarnation = Incarnation(first.job, 1, first.engine_job_id, StartState.ACCEPTED)
+def put_accepted(context: Context, **more: object) -> Incarnation:
+    accepted = Incarnation(job("A"), 1, start("A").engine_job_id, StartState.ACCEPTED)
+    incarnation = replace(accepted, **more)  # type: ignore[arg-type]
     context.records.write(context.records.incarnations.put("c", incarnation))
-    stop = Stop("edge-a", "A", 1, first.engine_job_id)
+    return incarnation
+
+
+def end(context: Context) -> None:
+    stop = Stop("edge-a", "A", 1, put_accepted(context).engine_job_id)
     context.records.write(put_ended(context, stop, None))
+
+
+def start_anew_while_the_broker_is_silent(context: Context) -> None:
+    put_accepted(context, end=EndState.ENDED)
+
+    def fail(site: str, client_ids: object) -> BrokerView:
+        raise UnreachableError(f"cannot reach the broker of {site}")
+
+    starting.start(replace(context, views=SharedViews(fail)), start("A", attempt=2))
+
+
+def give_up_drain(context: Context) -> None:
+    drain = Drain("edge-a", job("A").source, OLD, "Old", (), "edge-a", start("A").engine_job_id)
+    Draining(drain, context).give_up("it hangs")
+
+
+def give_up_releasing(context: Context) -> None:
+    released = Release("edge-a", job("A").source, OLD, "Old", False)
+    give_up_release(context, released, "it is away")
 
 
 @pytest.mark.parametrize(
@@ -678,8 +715,15 @@ def end(context: Context) -> None:
         (start_without_session, {"former": NEW}, {"followed_by": OLD}),
         (end, {}, {}),
         (lambda context: record_forms(context, [start("A")]), {"job": OTHER_JOB}, {}),
+        (
+            start_anew_while_the_broker_is_silent,
+            {"drained": True},
+            {"link": job("A").sink, "job_name": None},
+        ),
+        (give_up_drain, {}, {}),
+        (give_up_releasing, {}, {}),
     ],
-    ids=["commit", "return", "lost session", "end", "forms"],
+    ids=["commit", "return", "lost session", "end", "forms", "silent", "drain", "release"],
 )
 def test_a_session_is_read_under_its_lock_by_whoever_writes_it(
     bench: Bench,
@@ -688,18 +732,20 @@ def test_a_session_is_read_under_its_lock_by_whoever_writes_it(
     own: dict[str, object],
     new: dict[str, object],
 ) -> None:
-    locks = SessionLocks()
-    locks.noting = BusyLocks(bench)
-    context = replace(reader.context(), session_locks=locks)
+    locks = BusyLocks(bench)
+    session_locks = SessionLocks()
+    session_locks.noting = locks
+    context = replace(reader.context(), session_locks=session_locks)
     client_id = context.source_client_id(job("A"))
     put(bench, session(client_id, "A", **own), session(NEW, "New", **new))
     put(bench, session(OLD, "Old"))
     before = stored(bench)
-    operate(context)
+    with patch.object(bench.records, "write", locks.write):
+        operate(context)
     after = stored(bench)
-    changed = [each for each in after if replace(after[each], whole=False) != before[each]]
+    changed = [n for n in after if replace(after[n], owed=()) != before[n]]
     assert changed, "nothing was written"
-    assert [each for each in changed if not after[each].whole] == []
+    assert [each for each in changed if after[each].owed != OWED] == []
 
 
 def release(context: Context) -> None:
