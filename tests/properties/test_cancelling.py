@@ -98,7 +98,10 @@ def goes_well(scenario: Scenario, outcomes: int, *, back: bool) -> bool:
     """Whether the change was over before so many outcomes."""
     with (
         tempfile.TemporaryDirectory() as folder,
-        service_in_turns(Path(folder), map(site_body, SITES)) as (service, turns),
+        service_in_turns(Path(folder), map(site_body, SITES), seed=outcomes, at_writes=True) as (
+            service,
+            turns,
+        ),
     ):
         assert ask(service, turns, scenario.first) == "done"
         feed(1, 10)

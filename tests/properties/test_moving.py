@@ -207,15 +207,17 @@ def ask(service: Service, desired: JsonObject, witness: DuplicateMonitor) -> str
     return str(service.changes.get(change).state)
 
 
+SEEDS = st.integers(0, 2**16)
+"""They decide whose turn it is."""
 SEVERAL = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @SEVERAL
-@given(steps, st.booleans())
+@given(steps, st.booleans(), SEEDS)
 def test_nothing_is_lost_and_nothing_runs_twice_whatever_fails(
-    sequence: list[tuple[JsonObject, list[Fault]]], apart: bool
+    sequence: list[tuple[JsonObject, list[Fault]]], apart: bool, seed: int
 ) -> None:
-    with opened(apart) as (service, witness):
+    with opened(apart, seed) as (service, witness):
         for desired, happening in sequence:
             for fault in happening:
                 witness.let(fault)
@@ -237,11 +239,11 @@ def test_nothing_is_lost_and_nothing_runs_twice_whatever_fails(
 
 
 @SEVERAL
-@given(steps, st.booleans())
+@given(steps, st.booleans(), SEEDS)
 def test_what_is_lost_when_wishes_change_in_between_was_said_to_be_abandoned(
-    sequence: list[tuple[JsonObject, list[Fault]]], apart: bool
+    sequence: list[tuple[JsonObject, list[Fault]]], apart: bool, seed: int
 ) -> None:
-    with opened(apart) as (service, witness):
+    with opened(apart, seed) as (service, witness):
         for desired, happening in sequence:
             for fault in happening:
                 witness.let(fault)
@@ -261,12 +263,17 @@ def has_stopped(sequence: list[tuple[JsonObject, list[Fault]]]) -> bool:
 
 
 @contextmanager
-def opened(apart: bool) -> Iterator[tuple[Service, DuplicateMonitor]]:
+def opened(apart: bool, seed: int) -> Iterator[tuple[Service, DuplicateMonitor]]:
     """A service over three sites, and at the end: never two incarnations, no session taken."""
     with (
         tempfile.TemporaryDirectory() as folder,
         service_in_turns(
-            Path(folder), map(site_body, SITES), keeper=MemoryKeeper(), apart=apart
+            Path(folder),
+            map(site_body, SITES),
+            seed=seed,
+            at_writes=True,
+            keeper=MemoryKeeper(),
+            apart=apart,
         ) as (service, turns),
     ):
         started = service.compositions.apply(composition_from_data(BEGINNING), DONE)

@@ -77,8 +77,9 @@ def commit(context: Context, operation: Start) -> None:
     records, scope = context.records, context.scope
     batch: Batch = {}
     there = records.inventory(scope).sessions if operation.commits else ()
+    names = {each.client_id for each in there} | {client_id for client_id, *_ in operation.commits}
     # a handover may change them meanwhile, and which of them another one is read instead of
-    with context.noting.all_of(each.client_id for each in there):
+    with context.noting.all_of(names):
         for client_id, job, starts_later in operation.commits:
             session = records.sessions.get(scope, client_id, job.source_site)
             if session is None or session.link != job.source or not session.usable:

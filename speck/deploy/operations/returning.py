@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.starting import start
 from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.ids import source_client_id
-from speck.model.incarnation import EndState, Incarnation, StaleSink, StartState
+from speck.model.incarnation import EndState, Incarnation, Session, StaleSink, StartState
 from speck.model.job_operations import Fence, Return, Start
 from speck.model.observation import EngineJob, RunState
 from speck.store.tables import Batch
@@ -139,13 +139,13 @@ def _leave(context: Context, operation: Return) -> None:
     records = context.records
     names = {each.client_id for each in records.inventory(context.scope).sessions}
     with context.noting.all_of(names):
-        records.write(_put_left(context, operation))
+        sessions = [s for s in records.inventory(context.scope).sessions if s.client_id in names]
+        records.write(_put_left(context, operation, sessions))
 
 
-def _put_left(context: Context, operation: Return) -> Batch:
+def _put_left(context: Context, operation: Return, sessions: Sequence[Session]) -> Batch:
     job, records = operation.job, context.records
     own = source_client_id(records.installation, job.job_name, job.source)
-    sessions = records.inventory(context.scope).sessions
     back = next((each for each in sessions if each.client_id == own), None)
     if back is None or back.instead_of is None:
         return {}
