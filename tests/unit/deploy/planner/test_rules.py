@@ -1,29 +1,18 @@
-"""The rules of docs/planning.md, by their drawn examples: each has the name of its function."""
+"""The rules of docs/planning.md, by their drawn examples: each has the name of its function, and
+each function that finds something for a plan is named there."""
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from dataclasses import replace
+from importlib import import_module
+from inspect import isfunction
 from pathlib import Path
 
 import pytest
 
-from speck.deploy.planner import (
-    backlog,
-    catching_up,
-    cuts,
-    debts,
-    handovers,
-    queues,
-    releases,
-    sessions,
-    sinks,
-    slots,
-    start_order,
-    state_losses,
-    stops,
-    ways_back,
-)
+from speck.deploy import planner
 from speck.model.incarnation import Inventory
 from speck.model.job import Job, Upgrade
 from speck.model.observation import Observation, RunState
@@ -32,15 +21,27 @@ from tests.unit.deploy.planner.test_planner import deployed, job, plan_jobs, run
 PAGE = Path(__file__).parents[4] / "docs" / "planning.md"
 RULE = re.compile(r"^#### `(\w+)`\n.*?^```\n(.*?)^```", re.MULTILINE | re.DOTALL)
 RULES = dict(RULE.findall(PAGE.read_text()))
-MODULES = (
-    *(backlog, catching_up, cuts, debts, handovers, queues, releases, sessions, sinks, slots),
-    *(start_order, state_losses, stops, ways_back),
-)
+MODULES = [
+    import_module(f"{planner.__name__}.{module.name}")
+    for module in pkgutil.iter_modules(planner.__path__)
+]
+DEFINED = {
+    name: module.__name__
+    for module in MODULES
+    for name, each in vars(module).items()
+    if isfunction(each) and each.__module__ == module.__name__
+}
+FOUND = [name for name in DEFINED if name.startswith("find_") or name == "settle"]
+
+
+@pytest.mark.parametrize("rule", FOUND)
+def test_what_the_planner_finds_is_named_on_the_page(rule: str) -> None:
+    assert re.search(rf"\b{rule}\b", PAGE.read_text()), DEFINED[rule]
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_a_rule_has_the_name_of_its_function_and_the_plan_of_its_drawing(rule: str) -> None:
-    assert [module.__name__ for module in MODULES if hasattr(module, rule)]
+    assert rule in DEFINED
     drawing, _, steps = RULES[rule].partition("\n\n")
     assert draw(drawing) + "\n" == steps
 
