@@ -141,7 +141,7 @@ class Operations:
 
     def storing(self, outcomes: Iterable[Done]) -> AbstractContextManager[None]:
         """Held while these are stored: who has read the record of a session that one of them
-        deletes, and is about to write it, does so before."""
+        ends, and is about to write it, does so before."""
         return self._context.noting.all_of(each.ended for each in outcomes if each.ended)
 
     def _find_elapsed(self, operation: Limited) -> float:

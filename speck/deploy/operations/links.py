@@ -159,8 +159,10 @@ def give_up_release(context: Context, operation: Release, why: str) -> Done:
     with context.noting.all_of((operation.client_id, *_list_instead(context, operation))):
         stored = records.sessions.get(context.scope, operation.client_id, operation.site)
         dropped = find_dropped(operation, stored, None)
-        session = replace(_begin_release(operation, stored, dropped), released=True)
+        session = _begin_release(operation, stored, dropped)
         _write_release(context, operation, session)
+    # together with what is dropped: once it may be ended at its broker, nothing of it is kept
+    released = records.sessions.put(context.scope, replace(session, released=True))
     event = records.events.make(
         "session",
         f"the session of {session.reader} at {session.site}/{cut(session.link.topic)} is ended when"
@@ -168,7 +170,7 @@ def give_up_release(context: Context, operation: Release, why: str) -> Done:
         site=session.site,
         job_name=session.job_name,
     )
-    return Done(event, dropped=dropped)
+    return Done({**released, **event}, dropped=dropped, ended=operation.client_id)
 
 
 def find_dropped(

@@ -15,7 +15,7 @@ from speck.store.tables import Batch
 class Done:
     """The operation succeeded. `store` is written together with the outcome; `afterwards` cleans up
     once that is stored. `dropped` is the queue that it has dropped, `ended` the client id of the
-    session whose record `store` deletes."""
+    session whose record `store` deletes, or shows as released."""
 
     store: Batch = field(default_factory=dict)
     afterwards: Callable[[], None] | None = None
