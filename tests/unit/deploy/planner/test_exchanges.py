@@ -13,7 +13,14 @@ from speck.model.link import Link
 from speck.model.observation import RunState
 from speck.model.plan import Plan
 from tests.unit.deploy.planner.test_handovers import end_jobs
-from tests.unit.deploy.planner.test_planner import deployed, job, plan_jobs, running, text
+from tests.unit.deploy.planner.test_planner import (
+    deployed,
+    job,
+    plan_jobs,
+    running,
+    sink_of,
+    text,
+)
 
 FEED = job("feed", "edge-a/in", "edge-a/T")
 MOMENT = "stops for a moment: its readers change at the same record"
@@ -315,3 +322,23 @@ def test_a_reader_behind_an_open_cut_gives_way_to_the_one_from_whom_its_records_
     plan = plan_jobs(interrupted, d, *behind, observed=observed)
     order = [str(step.operation) for step in plan.steps if step.operation.kind in ("stop", "start")]
     assert plan.gate and order == ["stop S on edge-a", "start A on edge-a", "start T on edge-a"]
+
+
+def test_a_reader_behind_a_cut_goes_on_if_nobody_takes_its_records_where_they_were_taken() -> None:
+    """What A sends once more comes to S alone: nothing waits for T, from which its records are
+    taken."""
+    a, d = job("A", "edge-a/in", "edge-a/T"), job("D", "edge-a/in", "edge-a/T")
+    t, s = job("T", "cloud/x", "cloud/y"), reader("S", "y")
+    there = end_jobs(deployed(a, t, s), "A", "T")
+    of_a, of_t, of_s = there.sessions
+    of_a, of_t = replace(of_a, job=a, begun=True), replace(of_t, job=t, begun=True)
+    of_s = replace(of_s, job=s, begun=True, left_by=(sink_of(a),), instead_of=of_t.client_id)
+    plan = plan_jobs(replace(there, sessions=(of_a, of_t, of_s)), d, s)
+    assert plan.gate
+    assert (
+        text(plan)
+        == """
+[] -> #1 upload aaaaaaaa to edge-a: needed there
+[1] -> #2 start A on edge-a: state stopped -> running
+"""
+    )

@@ -854,6 +854,27 @@ def test_the_old_reader_comes_back_for_all_of_them() -> None:
     assert handover.others == (client_id(OTHER),)
 
 
+def test_one_that_was_to_follow_beside_another_goes_on_where_the_reader_ended() -> None:
+    """A change was cancelled when it had handed the link over to the first of two."""
+    inventory = with_sessions(
+        end_jobs(deployed(FEED, OLD), "old"),
+        session(OLD, followed_by=client_id(NEW), begun=True, job=OLD),
+        session(NEW, former=client_id(OLD), skip=TAKEN, job=NEW),
+        session(OTHER, follows=client_id(OLD), beside=True, whole=True, job=OTHER),
+    )
+    assert (
+        text(plan_jobs(inventory, FEED, NEW, OTHER))
+        == """
+[] -> #1 handover edge-a/T from old to other: goes on where old ended
+[] -> #2 upload aaaaaaaa to edge-a: needed there
+[2] -> #3 start new on edge-a: new job
+[1,2] -> #4 start other on edge-a: new job
+[1,3,4] -> #5 release edge-a/T of old: left
+[5] -> #6 forget old: removed
+"""
+    )
+
+
 def test_what_went_through_several_hands_is_not_dropped_when_the_first_reader_comes_back() -> None:
     between, last = reader("between"), reader("last")
     inventory = with_sessions(
