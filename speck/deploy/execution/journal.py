@@ -82,7 +82,7 @@ class Journal:
             return []
         done = [self._end_well(record) for record in ended]
         self._records.write(
-            *(outcome.store for outcome in outcomes),
+            *(outcome.batch() for outcome in outcomes),
             *self._put_dropped(outcomes),
             self._records.changes.put_operations(self._change.id, [*done, *skipped, *beginning]),
             *(

@@ -161,8 +161,12 @@ def give_up_release(context: Context, operation: Release, why: str) -> Done:
         dropped = find_dropped(operation, stored, None)
         session = _begin_release(operation, stored, dropped)
         _write_release(context, operation, session)
-    # together with what is dropped: once it may be ended at its broker, nothing of it is kept
-    released = records.sessions.put(context.scope, replace(session, released=True))
+
+    def mark_released() -> Batch:
+        stored = records.sessions.get(context.scope, operation.client_id, operation.site)
+        marked = replace(stored or session, released=True)
+        return records.sessions.put(context.scope, marked)
+
     event = records.events.make(
         "session",
         f"the session of {session.reader} at {session.site}/{cut(session.link.topic)} is ended when"
@@ -170,7 +174,8 @@ def give_up_release(context: Context, operation: Release, why: str) -> Done:
         site=session.site,
         job_name=session.job_name,
     )
-    return Done({**released, **event}, dropped=dropped, ended=operation.client_id)
+    # with what is dropped: once it may be ended at its broker, nothing tells of that any more
+    return Done(event, dropped=dropped, ended=operation.client_id, end=mark_released)
 
 
 def find_dropped(

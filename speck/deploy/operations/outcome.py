@@ -15,12 +15,18 @@ from speck.store.tables import Batch
 class Done:
     """The operation succeeded. `store` is written together with the outcome; `afterwards` cleans up
     once that is stored. `dropped` is the queue that it has dropped, `ended` the client id of the
-    session whose record `store` deletes, or shows as released."""
+    session whose record `store` deletes, or `end` makes: that is called when all is stored, while
+    no one else changes the record."""
 
     store: Batch = field(default_factory=dict)
     afterwards: Callable[[], None] | None = None
     dropped: DroppedQueue | None = None
     ended: str | None = None
+    end: Callable[[], Batch] | None = None
+
+    def batch(self) -> Batch:
+        """What is written together with the outcome."""
+        return self.store if self.end is None else {**self.store, **self.end()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -623,7 +623,7 @@ def test_what_others_write_to_a_session_before_the_outcome_is_stored_stays(
     outcome = operate(reader)
     assert isinstance(outcome, Done)
     put(bench, *(replace(each, committed=True) for each in stored(bench).values()))
-    bench.records.write(outcome.store)
+    bench.records.write(outcome.batch())
     assert [each.client_id for each in stored(bench).values() if not each.committed] == []
 
 
