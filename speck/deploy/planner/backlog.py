@@ -114,9 +114,7 @@ def _set_aside(situation: Situation, backlog: Backlog) -> Backlog:
                 continue
             if reader is not None and reader.source == session.link:
                 continue
-            if _continues_alike(situation, session) or _continues_alone(
-                situation, session, backlog.reads
-            ):
+            if _continues_alone(situation, session, backlog.reads):
                 continue
             set_aside.add(session.client_id)
             old = situation.inventory.jobs.get(name)
@@ -136,15 +134,6 @@ def _list_behind(situation: Situation, reading: Mapping[str, Job]) -> list[Job]:
                 behind[name] = each.job
                 ahead += each.job.port
     return list(behind.values())
-
-
-def _continues_alike(situation: Situation, session: Session) -> bool:
-    """Whether the session's reader runs, and does the work of the one whose place it took: it may
-    take as well what is for that one."""
-    former = situation.present.by_id.get(session.former or "")
-    if former is None or former.job is None or session.job is None or session.beside:
-        return False
-    return former.job.port == session.job.port and is_running(situation, session)
 
 
 def _continues_alone(situation: Situation, session: Session, reads: Set[str]) -> bool:
