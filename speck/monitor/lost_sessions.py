@@ -304,7 +304,7 @@ class LostSessions:
         made = broker.reserve(client_id, topic, lost=lost, at=at)
         if any(each.site == site for _, each in self._records.sessions.of_client(client_id)):
             return made  # perhaps of another scope by now
-        self._release_at(site, client_id, topic)
+        _release_at(self._records, self._connections, site, client_id, topic)
         return None
 
     def _release(self, site: str, client_id: str, topic: str) -> None:
@@ -314,7 +314,7 @@ class LostSessions:
             is_used = any(session.client_id == client_id for session in stored)
             if is_used or self._records.sessions.is_kept(client_id, site):
                 return
-            self._release_at(site, client_id, topic)
+            _release_at(self._records, self._connections, site, client_id, topic)
         LOG.info("the session of %s at %s/%s was back, and is released", client_id, site, topic)
 
     def _end_pending(self, scope: str, session: Session) -> None:
@@ -326,30 +326,11 @@ class LostSessions:
                 return
             others = [s for _, s in sessions.at_broker_of(site) if not s.released]
             if not any(each.client_id == client_id for each in others):
-                self._release_at(site, client_id, session.link.topic)
+                _release_at(self._records, self._connections, site, client_id, session.link.topic)
             with self._locks.noting[client_id]:
                 if sessions.get(scope, client_id, site) == session:
                     self._records.write(sessions.drop(scope, client_id, site))
         LOG.info("the session of %s at %s is ended: its broker answers", client_id, site)
-
-    def _release_at(self, site: str, client_id: str, topic: str) -> None:
-        """Release a session at its broker. A change may make another one on the link meanwhile, of
-        which its sinks have to know."""
-        broker = self._connections.broker(site)
-        last_reader = not self._is_read(site, topic)
-        broker.release(client_id, topic, last_reader=last_reader)
-        is_read_now = last_reader and self._is_read(site, topic)
-        if is_read_now and passes_reports(self._connections, site):
-            broker.announce(topic, readers=True)
-
-    def _is_read(self, site: str, topic: str) -> bool:
-        """Whether a link has readers, or is about to have some."""
-        there = (
-            session
-            for _, session in self._records.sessions.at_broker_of(site)
-            if not session.released
-        )
-        return any(session.link.topic == topic for session in there)
 
     def _is_left_to_others(self, scope: str, session: Session, missing_s: float) -> bool:
         """Whether a job that may run makes the session again, or a start that is about to use it:
@@ -387,3 +368,22 @@ class LostSessions:
                 composition=visible_name(scope),
             )
         )
+
+
+def _release_at(
+    records: Records, connections: Connections, site: str, client_id: str, topic: str
+) -> None:
+    """Release a session at its broker. A change may make another one on the link meanwhile, of
+    which its sinks have to know."""
+    broker = connections.broker(site)
+    last_reader = not _is_read(records, site, topic)
+    broker.release(client_id, topic, last_reader=last_reader)
+    is_read_now = last_reader and _is_read(records, site, topic)
+    if is_read_now and passes_reports(connections, site):
+        broker.announce(topic, readers=True)
+
+
+def _is_read(records: Records, site: str, topic: str) -> bool:
+    """Whether a link has readers, or is about to have some."""
+    there = (session for _, session in records.sessions.at_broker_of(site) if not session.released)
+    return any(session.link.topic == topic for session in there)
