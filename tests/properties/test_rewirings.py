@@ -171,8 +171,22 @@ def test_every_record_comes_out_once_where_a_change_was_rolled_back(
 
 
 DRAWN = [
-    *(3259, 6677, 7219, 10171, 12241, 12750, 12963),
-    *(13718, 14134, 14835, 15805, 16275, 16558, 16742),
+    1507,
+    3259,
+    6677,
+    7219,
+    10171,
+    11659,
+    12241,
+    12750,
+    12963,
+    13718,
+    14134,
+    14835,
+    15805,
+    16275,
+    16558,
+    16742,
 ]
 """Sequences that once lost or repeated records, of those that run at length only."""
 

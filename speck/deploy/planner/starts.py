@@ -254,16 +254,11 @@ def _list_needed(wiring: Wiring, before: Before, rules: _Rules, decision: Decisi
 
 def _find_ends_on_link(wiring: Wiring, before: Before, decision: Decision) -> list[int]:
     """The steps in which all readers that stop at the same record as a job do so: they look at what
-    it has taken. And those in which others follow it: until they have what it took, it may have to
-    run there once more."""
+    it has taken."""
     if decision.old is None:
         return []
-    old = decision.old.job
-    own = source_client_id(wiring.situation.installation, old.job_name, old.source)
-    return [
-        *ids(before.stopped.of.get(name) for name in sorted(wiring.cuts.find_together(old))),
-        *ids(before.handed_over.of.get(c) for c in wiring.followers.follows_reader(own)),
-    ]
+    together = wiring.cuts.find_together(decision.old.job)
+    return ids(before.stopped.of.get(name) for name in sorted(together))
 
 
 def _find_made_anew(wiring: Wiring, before: Before, port: Sequence[Link]) -> list[int]:

@@ -237,7 +237,7 @@ def test_a_chain_can_be_turned_round() -> None:
 [5] -> #10 reserve cloud/T-2 for A: follows B
 [9,10] -> #11 handover cloud/T-2 from B to A: goes on where B ended
 [1,5] -> #12 handover edge-a/T-1 from A to B: goes on where A ended; {NUMBERED}
-[2,5,10,11,12] -> #13 start A on edge-a: source edge-a/T-1 -> cloud/T-2; sink cloud/T-2 -> cloud/T-3
+[2,5,10,11] -> #13 start A on edge-a: source edge-a/T-1 -> cloud/T-2; sink cloud/T-2 -> cloud/T-3
 [5,8,13] -> #14 clear A's numbers at cloud: its links changed
 [1,6,9,10,11,12,13] -> #15 start B on cloud: {TURNED_B}
 [9,15] -> #16 clear B's numbers at cloud: its links changed
