@@ -258,7 +258,7 @@ def _find_ends_on_link(wiring: Wiring, before: Before, decision: Decision) -> li
     if decision.old is None:
         return []
     together = wiring.cuts.find_together(decision.old.job)
-    return ids(before.stopped.of.get(name) for name in sorted(together))
+    return [*ids(before.stopped.of.get(name) for name in sorted(together))]
 
 
 def _find_made_anew(wiring: Wiring, before: Before, port: Sequence[Link]) -> list[int]:
