@@ -9,8 +9,15 @@ from speck.store.records import Records
 from speck.store.tables import Batch
 
 
+def list_sessions(records: Records, job_names: Iterable[str]) -> list[str]:
+    """The sessions, by client id, of jobs posted alone."""
+    scopes = map(composition_of_one, job_names)
+    return [each.client_id for scope in scopes for each in records.sessions.of_scope(scope)]
+
+
 def take_in(records: Records, name: str, job_names: Iterable[str]) -> Batch:
-    """Prepare the writes that move jobs posted alone into the composition."""
+    """Prepare the writes that move jobs posted alone into the composition. Nobody else writes the
+    records of their sessions meanwhile."""
     batch: Batch = {}
     for job_name in job_names:
         alone = composition_of_one(job_name)

@@ -6,7 +6,6 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from speck.clock import Clock, rfc3339
-from speck.deploy.adoption import take_in
 from speck.deploy.changes import ChangeRunner, Changes, Running
 from speck.deploy.cycles import list_links
 from speck.deploy.deployer import PreparedPlan
@@ -76,8 +75,7 @@ class Acceptance:
         same = head is not None and not head.deleted and self._is_newest(wanted)
         revision = (head.revision if head else 0) + (0 if same else 1)
         change = self._create_change(wanted, revision)
-        batch = take_in(self._records, name, wanted.adopted)
-        batch |= self._put_head(wanted, revision, change)
+        batch = self._put_head(wanted, revision, change)
         batch |= self._changes.put_superseded(wanted.superseded, change)
         compositions = self._records.compositions
         batch |= compositions.put_links(name, list_links(wanted.prepared.composition))
@@ -87,7 +85,7 @@ class Acceptance:
         batch |= compositions.put_owner({job.job_name for job in jobs}, name)
         accepted = describe_accepted(change, name, revision, wanted.prepared)
         batch |= self._put_first_answer(wanted, accepted)
-        running = self._runner.start(change, batch, wanted.prepared.sites)
+        running = self._runner.start(change, batch, wanted.prepared.sites, wanted.adopted)
         self._jobs.note(name, revision, jobs)
         return accepted, running
 

@@ -6,9 +6,10 @@ end it is stored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from speck.clock import Clock, rfc3339
+from speck.deploy.adoption import list_sessions, take_in
 from speck.deploy.change_intent import put_result
 from speck.model.change import Cause, Change, ChangeReport
 from speck.model.composition import job_posted_alone, visible_name
@@ -27,14 +28,20 @@ class ChangeLedger:
         """Raises StoreError when the store takes no writes."""
         self._records.store.check_writable()
 
-    def accept(self, change: Change, batch: Batch) -> None:
-        """Store a new change together with the writes in `batch` that it was accepted with."""
+    def accept(self, change: Change, batch: Batch, adopted: Collection[str] = ()) -> None:
+        """Store a new change together with the writes in `batch` that it was accepted with. Jobs
+        posted alone that are `adopted` move into its composition."""
         self._records.write(
             batch,
+            take_in(self._records, change.composition, adopted),
             self._records.changes.put(change),
             self._records.changes.put_operations(change.id, change.operations),
             self._event(change, "accepted"),
         )
+
+    def list_sessions(self, job_names: Collection[str]) -> list[str]:
+        """The sessions, by client id, of jobs posted alone."""
+        return list_sessions(self._records, job_names)
 
     def record_wish_to_end(self, change: Change) -> None:
         """Store the request to end a change: it is not continued after a restart either."""

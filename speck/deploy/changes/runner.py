@@ -7,7 +7,7 @@ executed once more; at last its end is stored, and those who wait for it are not
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from speck.clock import Clock
@@ -52,10 +52,17 @@ class ChangeRunner:
         self._report_end = report_end
         self._scheduler = scheduler
 
-    def start(self, change: Change, batch: Batch, sites: Mapping[str, Site]) -> Running:
+    def start(
+        self,
+        change: Change,
+        batch: Batch,
+        sites: Mapping[str, Site],
+        adopted: Collection[str] = (),
+    ) -> Running:
         """Store the change with `batch` in one write, then run it in its own thread.
 
-        `sites` are those registered when the plan was made. Raises ConflictError if the scope has a
+        `sites` are those registered when the plan was made, `adopted` the jobs posted alone that
+        its composition takes in. Raises ConflictError if the scope has a
         change under way or a site of the plan has changed, and TransientError if the service is
         stopping.
         """
@@ -64,7 +71,10 @@ class ChangeRunner:
         self._ledger.check_writable()
         self._changes.add(running, sites)
         try:
-            self._ledger.accept(change, batch)
+            # taken last: who stores a last number holds back new changes first
+            sessions = self._ledger.list_sessions(adopted)
+            with self._changes.session_locks.noting.all_of(sessions):
+                self._ledger.accept(change, batch, adopted)
         except BaseException:
             self._changes.remove(running)
             raise

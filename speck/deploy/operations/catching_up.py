@@ -101,7 +101,7 @@ def _then(context: Context, outcome: Outcome, follow: Callable[[], Outcome]) -> 
     if isinstance(outcome, Waiting):
         finish = outcome.finish
         return replace(outcome, finish=lambda: _then(context, finish(), follow), may_be_left=False)
-    context.records.write(outcome.store)
+    context.store(outcome)
     if outcome.afterwards is not None:
         outcome.afterwards()
     return follow()

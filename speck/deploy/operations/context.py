@@ -10,7 +10,7 @@ from speck.binding import Artifact, StateKeeper, Submission
 from speck.clock import Clock
 from speck.deploy.locks import NamedLocks, SessionLocks
 from speck.deploy.operations.gathering import Gathering
-from speck.deploy.operations.outcome import Patience
+from speck.deploy.operations.outcome import Done, Patience
 from speck.deploy.operations.refilling import Refills
 from speck.deploy.operations.resending import Resends
 from speck.deploy.operations.shared_views import SharedViews
@@ -50,6 +50,11 @@ class Context:
     def noting(self) -> NamedLocks:
         """By client id: held while the record of its session is read and written."""
         return self.session_locks.noting
+
+    def store(self, outcome: Done) -> None:
+        """Store an outcome that is not the last one of its operation."""
+        with self.noting.all_of(outcome.sessions):
+            self.records.write(outcome.batch())
 
     @property
     def reserving(self) -> NamedLocks:

@@ -14,6 +14,7 @@ from speck.model.incarnation import Session
 from speck.model.link_operations import Drain
 from speck.model.observation import BrokerView, Sent, merge_taken
 from speck.model.values import cut
+from speck.store.tables import Batch
 
 
 @dataclass(slots=True)
@@ -83,19 +84,24 @@ class Draining:
         its session is released, which says `why`."""
         records = self.context.records
         numbers = tuple((p, e, n) for (p, e), n in sorted((self.owed or {}).items()))
-        with self.context.noting[self.operation.client_id]:
-            session = self._session()
-            if session is None:
-                return Done()
-            undrained = replace(session, owed=numbers or session.owed, undrained=why)
-            records.write(records.sessions.put(self.context.scope, undrained))
+        session = self._session()
+        if session is None:
+            return Done()
+
+        def put_undrained() -> Batch:
+            stored = self._session()
+            if stored is None:
+                return {}
+            undrained = replace(stored, owed=numbers or stored.owed, undrained=why)
+            return records.sessions.put(self.context.scope, undrained)
+
         event = records.events.make(
             "session",
             f"{self.operation}: given up, and what is left may be dropped: {why}",
             site=session.site,
             job_name=session.job_name,
         )
-        return Done(event)
+        return Done(event, sessions=(session.client_id,), put_sessions=put_undrained)
 
     def _poll(self) -> Outcome:
         operation = self.operation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 from speck.deploy.operations.beginnings import put_begun
 from speck.deploy.operations.context import Context
@@ -12,12 +13,11 @@ from speck.model.incarnation import EndState, StartState
 from speck.model.job import DesiredState
 from speck.model.job_operations import Cancel, Fence, Start, Stop
 from speck.model.observation import EngineJob
-from speck.store.tables import Batch
 
 
 def cancel(context: Context, operation: Cancel | Fence) -> Outcome:
     """End an incarnation at once, without saving its state."""
-    return cancel_and_wait(context, operation, lambda: Done(put_ended(context, operation, None)))
+    return cancel_and_wait(context, operation, lambda: conclude(context, operation, None))
 
 
 def cancel_and_wait(
@@ -60,8 +60,8 @@ def cancel_and_wait(
     )
 
 
-def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str | None) -> Batch:
-    """The writes for an incarnation that speck has ended. Its session is written at once."""
+def conclude(context: Context, operation: Stop | Cancel | Fence, savepoint: str | None) -> Done:
+    """The outcome for an incarnation that speck has ended. Its session is stored with it."""
     incarnation = context.find_incarnation(operation.job_name)
     assert incarnation is not None
     is_final = not isinstance(operation, Fence) and operation.final
@@ -74,9 +74,11 @@ def put_ended(context: Context, operation: Stop | Cancel | Fence, savepoint: str
     context.views.record_end(job.source_site, context.source_client_id(job))
     for link in job.port:
         context.views.record_end(link.site, context.sink_client_id(job, link))
-    with context.noting[context.source_client_id(job)]:
-        context.records.write(put_begun(context, incarnation.job, drained=is_final))
-    return {
-        **context.records.incarnations.put(context.scope, result),
-        **context.resends.note(context.scope, result),
-    }
+    return Done(
+        {
+            **context.records.incarnations.put(context.scope, result),
+            **context.resends.note(context.scope, result),
+        },
+        sessions=(context.source_client_id(job),),
+        put_sessions=partial(put_begun, context, incarnation.job, drained=is_final),
+    )

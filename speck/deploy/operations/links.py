@@ -115,7 +115,7 @@ def release(context: Context, operation: Release) -> Outcome:
     batch = records.sessions.drop(context.scope, operation.client_id, operation.site)
     if operation.last_reader:
         batch |= context.resends.leave(operation.link)
-    return Done(batch, dropped=dropped, ended=operation.client_id)
+    return Done(batch, dropped=dropped, sessions=(operation.client_id,))
 
 
 def _begin_release(
@@ -175,7 +175,9 @@ def give_up_release(context: Context, operation: Release, why: str) -> Done:
         job_name=session.job_name,
     )
     # with what is dropped: once it may be ended at its broker, nothing tells of that any more
-    return Done(event, dropped=dropped, ended=operation.client_id, end=mark_released)
+    return Done(
+        event, dropped=dropped, sessions=(operation.client_id,), put_sessions=mark_released
+    )
 
 
 def find_dropped(

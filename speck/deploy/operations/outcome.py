@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from speck.model.engines import EngineAt
 from speck.model.observation import EngineJob
@@ -14,19 +14,25 @@ from speck.store.tables import Batch
 @dataclass(frozen=True, slots=True)
 class Done:
     """The operation succeeded. `store` is written together with the outcome; `afterwards` cleans up
-    once that is stored. `dropped` is the queue that it has dropped, `ended` the client id of the
-    session whose record `store` deletes, or `end` makes: that is called when all is stored, while
-    no one else changes the record."""
+    once that is stored. `dropped` is the queue that it has dropped.
+
+    `sessions` are those (by client id) whose records are written, too: nobody else writes these
+    meanwhile. `put_sessions` makes the writes for them then, from the records as they are. Of the
+    operations that may end at the same time, only one may write a session in this way."""
 
     store: Batch = field(default_factory=dict)
     afterwards: Callable[[], None] | None = None
     dropped: DroppedQueue | None = None
-    ended: str | None = None
-    end: Callable[[], Batch] | None = None
+    sessions: tuple[str, ...] = ()
+    put_sessions: Callable[[], Batch] | None = None
+
+    def with_writes(self, batch: Batch) -> Done:
+        """The outcome with more to write together with it."""
+        return replace(self, store={**self.store, **batch})
 
     def batch(self) -> Batch:
-        """What is written together with the outcome."""
-        return self.store if self.end is None else {**self.store, **self.end()}
+        """What is written together with the outcome, while the locks of its `sessions` are held."""
+        return self.store if self.put_sessions is None else {**self.store, **self.put_sessions()}
 
 
 @dataclass(frozen=True, slots=True)

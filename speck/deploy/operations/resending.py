@@ -12,7 +12,7 @@ import logging
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -280,14 +280,15 @@ class Resends:
     def _settle(self, site: str, settled: list[tuple[str, EndedSink]]) -> None:
         try:
             self._clear(settled)
-            self._drop(*settled)
+            self._drop(settled)
         except SpeckError as error:
             LOG.info("%s; tried again", error)
         finally:
             self._settling.discard(site)
 
-    def _drop(self, *sinks: tuple[str, EndedSink]) -> None:
-        batch: Batch = {}
+    def _drop(self, sinks: Sequence[tuple[str, EndedSink]], event: Batch | None = None) -> None:
+        """Drop sinks that send nothing again, together with the event that tells so."""
+        batch: Batch = dict(event or {})
         for scope, sink in sinks:
             batch |= self._records.ended_sinks.drop(scope, sink)
         self._records.write(batch)
@@ -338,8 +339,8 @@ class Resends:
             self._times[_key(scope, sink)] = _Times(began, now)
             since_ms = 0 if is_adopted else self._now_ms() - round((now - began) * 1000)
             done = replace(sink, since_ms=since_ms, is_open=False, failed=0)
-            self._records.write(self._records.ended_sinks.put(scope, done))
-            self._report(scope, sink, "sent again")
+            event = self._make_event(scope, sink, "sent again")
+            self._records.write(self._records.ended_sinks.put(scope, done), event)
         elif not end.is_set():
             self._count_failure(scope, sink, "it did not come to its end in time")
 
@@ -359,20 +360,17 @@ class Resends:
     def _give_up(self, scope: str, sink: EndedSink, why: str) -> None:
         with suppress(SpeckError):
             self._clear([(scope, sink)])
-        self._drop((scope, sink))
-        self._report(scope, sink, f"cannot be sent again: {why}")
+        self._drop([(scope, sink)], self._make_event(scope, sink, f"cannot be sent again: {why}"))
 
-    def _report(self, scope: str, sink: EndedSink, what: str) -> None:
+    def _make_event(self, scope: str, sink: EndedSink, what: str) -> Batch:
         job = sink.incarnation.job
-        self._records.write(
-            self._records.events.make(
-                "session",
-                f"what the broker of {sink.site} may have forgotten of {job.job_name}'s last"
-                f" messages on {cut(sink.link.topic)} when it was restarted: {what}",
-                site=sink.site,
-                job_name=job.job_name,
-                composition=visible_name(scope),
-            )
+        return self._records.events.make(
+            "session",
+            f"what the broker of {sink.site} may have forgotten of {job.job_name}'s last messages"
+            f" on {cut(sink.link.topic)} when it was restarted: {what}",
+            site=sink.site,
+            job_name=job.job_name,
+            composition=visible_name(scope),
         )
 
 

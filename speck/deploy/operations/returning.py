@@ -56,7 +56,7 @@ def _go_on(context: Context, operation: Return, stopped: Outcome) -> Outcome:
     if isinstance(stopped, Waiting):
         finish = stopped.finish
         return replace(stopped, finish=lambda: _go_on(context, operation, finish()))
-    context.records.write(stopped.store)
+    context.store(stopped)
     return come_back(context, operation)
 
 
@@ -129,7 +129,7 @@ def _add_event(context: Context, operation: Return, outcome: Outcome) -> Outcome
         site=operation.site,
         job_name=operation.job_name,
     )
-    return Done({**outcome.store, **event}, outcome.afterwards)
+    return outcome.with_writes(event)
 
 
 def _leave(context: Context, operation: Return) -> None:
@@ -138,6 +138,7 @@ def _leave(context: Context, operation: Return) -> None:
     followed is followed by the others that took its place."""
     records = context.records
     names = {each.client_id for each in records.inventory(context.scope).sessions}
+    # not with the outcome: two jobs that come back at once may change the same sessions
     with context.noting.all_of(names):
         sessions = [s for s in records.inventory(context.scope).sessions if s.client_id in names]
         records.write(_put_left(context, operation, sessions))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from speck.binding import SaveProgress, StreamEngine, find_taker, state_layout
 from speck.deploy.finished_jobs import finish
 from speck.deploy.operations.context import Context
-from speck.deploy.operations.ending import cancel_and_wait, put_ended
+from speck.deploy.operations.ending import cancel_and_wait, conclude
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import EngineRefusedError, SpeckError
 from speck.model.engines import EngineAt
@@ -209,13 +209,15 @@ class Stopping:
         next start looks for it."""
         name, site = self.operation.job_name, self.operation.site
         if (savepoint := self._find_savepoint(state)) is not None:
-            return Done(put_ended(self.context, self.operation, savepoint))
-        batch = put_ended(self.context, self.operation, None)
+            return conclude(self.context, self.operation, savepoint)
+        outcome = conclude(self.context, self.operation, None)
         if state is RunState.FINISHED and self._has_finished():
             finished = finish(self._find_incarnation())
-            batch |= self.context.records.incarnations.put(self._scope, finished)
+            outcome = outcome.with_writes(
+                self.context.records.incarnations.put(self._scope, finished)
+            )
         if gave_up is None:
-            return Done(batch)
+            return outcome
         event = self.context.records.events.make(
             "job",
             f"{name} was cancelled, since its savepoint could not finish: {gave_up};"
@@ -223,7 +225,7 @@ class Stopping:
             site=site,
             job_name=name,
         )
-        return Done({**batch, **event})
+        return outcome.with_writes(event)
 
     def _has_finished(self) -> bool:
         """Whether its sources ended just before it was stopped."""

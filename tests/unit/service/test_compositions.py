@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +23,7 @@ from speck.errors import (
 )
 from speck.model.accepted import Accepted
 from speck.model.change import ChangeState
+from speck.model.composition import composition_of_one
 from speck.service import Service
 from speck.service.composition_views import DriftEntry
 from speck.service.compositions import ApplyRequest
@@ -271,6 +275,34 @@ def test_a_job_posted_alone_is_taken_in_only_when_told_to(service: Service) -> N
     service.compositions.delete("c", LIMIT_S)
     assert engine("edge-a").running() == []
     assert broker("edge-a").sessions == {}
+
+
+def test_an_adoption_takes_sessions_in_as_whoever_writes_them_leaves_them(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has read a record to write it does so before it moves to the composition."""
+    service.jobs.post(job("A"), LIMIT_S)
+    sessions, alone = service.records.sessions, composition_of_one("A")
+    [before] = sessions.of_scope(alone)
+    locks = service.changes.session_locks.noting
+    wanted, all_of = threading.Event(), locks.all_of
+
+    def announce(names: Iterable[str]) -> AbstractContextManager[None]:
+        names = list(names)
+        if before.client_id in names:
+            wanted.set()
+        return all_of(names)
+
+    monkeypatch.setattr(locks, "all_of", announce)
+    adopting = ApplyRequest(wait_s=LIMIT_S, adopt=True)
+    with ThreadPoolExecutor(1) as pool:
+        with locks[before.client_id]:
+            answer = pool.submit(service.compositions.apply, composition(A), adopting)
+            assert wanted.wait(LIMIT_S)
+            service.records.write(sessions.put(alone, replace(before, holes=7)))
+        assert answer.result().state == "done"
+    assert sessions.of_scope(alone) == []
+    assert [each.holes for each in sessions.of_scope("c")] == [7]
 
 
 def test_a_dry_run_of_an_adoption_plans_as_the_real_one(service: Service) -> None:

@@ -14,6 +14,7 @@ from speck.errors import TransientError
 from speck.model.observation import Sent
 from speck.model.values import JsonObject
 from speck.service.compositions import ApplyRequest
+from speck.store.tables import Batch
 from tests.service_helpers import DONE, broker, composition, engine, job_body
 from tests.waiting import wait_for
 from tests.watching import Watched
@@ -340,7 +341,7 @@ def feed(first: int, last: int) -> None:
 
 
 def test_what_a_killed_broker_has_forgotten_of_a_stopped_sink_is_shown_as_lost(
-    watched: Watched,
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If it cannot be sent again: the state in which it ended is gone."""
     a, b = job_body("A", sink_topic="x"), job_body("B", source_topic="x")
@@ -356,12 +357,25 @@ def test_what_a_killed_broker_has_forgotten_of_a_stopped_sink_is_shown_as_lost(
     for path in [path for path in saved if "/savepoints/A/" in path]:
         del saved[path]
     broker("edge-a").kill()
+    records, dropped = watched.service.records, list[Batch]()
+    write = records.write
+
+    def record(*batches: Batch) -> None:
+        together = {key: each for batch in batches for key, each in batch.items()}
+        if any(key.startswith("ended/") and each is None for key, each in together.items()):
+            dropped.append(together)
+        write(*batches)
+
+    monkeypatch.setattr(records, "write", record)
 
     def is_given_up() -> bool:
         look(watched, 60.0)
         return any("cannot be sent again: tried 5" in m for m in watched.events("session"))
 
     wait_for(is_given_up)
+    assert dropped
+    for each in dropped:  # a service that is killed then leaves both or neither
+        assert [key for key in each if key.startswith("event/")]
     look(watched, 61.0)
     assert watched.service.jobs.get("B").records_lost == 0, "B does not say what it has"
 

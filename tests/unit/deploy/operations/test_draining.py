@@ -23,7 +23,7 @@ from speck.deploy.operations.beginnings import commit, record_forms
 from speck.deploy.operations.catching_up import switch
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.draining import Draining
-from speck.deploy.operations.ending import put_ended
+from speck.deploy.operations.ending import conclude
 from speck.deploy.operations.gathering import Gathering
 from speck.deploy.operations.links import give_up_release, reserve
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
@@ -685,7 +685,7 @@ def put_accepted(context: Context, **more: object) -> Incarnation:
 
 def end(context: Context) -> None:
     stop = Stop("edge-a", "A", 1, put_accepted(context).engine_job_id)
-    context.records.write(put_ended(context, stop, None))
+    context.store(conclude(context, stop, None))
 
 
 def start_anew_while_the_broker_is_silent(context: Context) -> None:
@@ -699,7 +699,7 @@ def start_anew_while_the_broker_is_silent(context: Context) -> None:
 
 def give_up_drain(context: Context) -> None:
     drain = Drain("edge-a", job("A").source, OLD, "Old", (), "edge-a", start("A").engine_job_id)
-    Draining(drain, context).give_up("it hangs")
+    context.store(Draining(drain, context).give_up("it hangs"))
 
 
 def give_up_releasing(context: Context) -> None:
@@ -746,6 +746,52 @@ def test_a_session_is_read_under_its_lock_by_whoever_writes_it(
     changed = [n for n in after if replace(after[n], owed=()) != before[n]]
     assert changed, "nothing was written"
     assert [each for each in changed if after[each].owed != OWED] == []
+
+
+@pytest.mark.parametrize("operate", [end, give_up_drain], ids=["end", "drain given up"])
+def test_a_session_is_written_together_with_the_outcome(
+    bench: Bench, reader: Reader, operate: Callable[[Context], None]
+) -> None:
+    """A service that is killed leaves either both or neither of them."""
+    context = reader.context()
+    own = session(context.source_client_id(job("A")), "A")
+    put(bench, own, session(OLD, "Old"))
+    before, seen = stored(bench), list[dict[str, Session]]()
+    store = Context.store
+
+    def look(context: Context, outcome: Done) -> None:
+        seen.append(stored(bench))
+        store(context, outcome)
+
+    with patch.object(Context, "store", look):
+        operate(context)
+    assert seen == [before]
+    assert stored(bench) != before
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        Switch("edge-a", (start("A"),), (HAND_OVER,)),
+        Switch("edge-a", (start("A"),), joining=(HAND_OVER,)),
+    ],
+    ids=["handover", "joining"],
+)
+def test_a_switch_that_is_repeated_changes_nothing(
+    bench: Bench, reader: Reader, operation: Switch
+) -> None:
+    """The service may be killed between its one write and that of its outcome."""
+    context = reader.context()
+    put(bench, session(OLD, "Old"), session(NEW, "New", follows=OLD))
+    put(bench, session(context.source_client_id(job("A")), "A", begun=True))
+    reader.has_taken(7)
+    before = stored(bench)
+    assert switch(context, operation) == Done()
+    after, incarnation = stored(bench), context.find_incarnation("A")
+    assert incarnation is not None and after != before
+    broker("edge-a").taken.clear()
+    assert switch(context, operation) == Done()
+    assert (stored(bench), context.find_incarnation("A")) == (after, incarnation)
 
 
 def release(context: Context) -> None:

@@ -12,6 +12,7 @@ from binders.memory.slots import MemoryJob
 from speck.binding import JobException, SaveProgress
 from speck.deploy.operations import stopping
 from speck.deploy.operations.context import Context
+from speck.deploy.operations.outcome import Done as Outcome
 from speck.errors import EngineRefusedError, UnreachableError
 from speck.model.change import ChangeReport
 from speck.model.job_operations import Stop
@@ -20,7 +21,6 @@ from speck.model.plan_outline import OperationOutcome
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
-from speck.store.tables import Batch
 from tests.memory_fog import HASTY
 from tests.service_helpers import DONE, broker, composition, engine
 from tests.service_helpers import job_body as job
@@ -91,7 +91,7 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
     change = begin_change(service, A2)
     old, trigger = held(), held().stopping
     view, status = MemoryEngine.view, MemoryEngine.status
-    progress, ended = MemoryEngine.save_progress, stopping.put_ended
+    progress, ended = MemoryEngine.save_progress, stopping.conclude
     noted: list[str | None] = []
 
     def listed(self: MemoryEngine) -> EngineView:
@@ -112,11 +112,11 @@ def test_what_was_stopped_and_is_not_listed_any_more_goes_on_from_the_savepoint_
             else savepoint
         )
 
-    def note(context: Context, operation: Stop, location: str | None) -> Batch:
+    def note(context: Context, operation: Stop, location: str | None) -> Outcome:
         noted.append(location)
         return ended(context, operation, location)
 
-    monkeypatch.setattr(stopping, "put_ended", note)
+    monkeypatch.setattr(stopping, "conclude", note)
     for name, replaced in (
         ("view", listed),
         ("status", known),
