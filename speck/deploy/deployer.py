@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from speck.binding import EngineCapability, StateKeeper
@@ -53,6 +53,32 @@ class PreparedPlan:
     jars: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     noticed: Mapping[tuple[str, str], tuple[Incarnation, Incarnation]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What is deployed of a scope and what its sites report. `noticed`, of which the inventory
+    shows more than is stored: see `PreparedPlan`."""
+
+    inventory: Inventory
+    observation: Observation
+    noticed: Mapping[str, Incarnation]
+
+
+@dataclass(frozen=True, slots=True)
+class _FilesOfJobs:
+    """Finds the files of jobs, and remembers the SHA-256 of each by its `job_path`. What was
+    `accepted` before, in the same form, is used again, whatever its path names now."""
+
+    find_file: JobFileFinder
+    accepted: Mapping[str, str]
+    hashes: dict[str, str] = field(default_factory=dict)
+
+    def find(self, job_path: str) -> JobFile:
+        sha256 = self.accepted.get(job_path)
+        file = self.find_file(f"{ARTIFACT}{sha256}" if sha256 else job_path)
+        self.hashes[job_path] = file.sha256
+        return file
 
 
 class Deployer:
@@ -112,38 +138,27 @@ class Deployer:
         # the engines answer while the description is resolved
         await_answers = self._planned_sites.begin(sites, stored, _find_sites(description, sites))
 
-        @cache
-        def look() -> tuple[Inventory, Observation, dict[str, Incarnation]]:
-            observation, finished = self._planned_sites.find_finished(await_answers(), stored)
-            noticed = {**find_newly_running(stored, observation), **finished}
-            return replace(stored, jobs={**stored.jobs, **noticed}), observation, noticed
-
-        jar_hashes: dict[str, str] = {}
-
-        def find(job_path: str) -> JobFile:
-            sha256 = (jars or {}).get(job_path)
-            file = self._find_file(f"{ARTIFACT}{sha256}" if sha256 else job_path)
-            jar_hashes[job_path] = file.sha256
-            return file
-
+        look = cache(partial(self._look, stored, await_answers))
+        files = _FilesOfJobs(self._find_file, jars or {})
         try:
             resolution = self._admission.resolve(
-                description, sites, find, lambda: look()[:2], adopted_jobs, line_of, sees
+                description,
+                sites,
+                files.find,
+                lambda: (look().inventory, look().observation),
+                adopted_jobs,
+                line_of,
+                sees,
             )
         except BaseException:
             await_answers()  # no poll outlives its request
             raise
-        composition = resolution.composition
-        inventory, observation, noticed = look()
-        leaving = self._planned_sites.find_left_brokers(composition, inventory)
-        at_brokers = self._planned_sites.observe_brokers(leaving & sites.keys())
-        silent = {**observation.unreachable, **at_brokers.unreachable}
-        observation = replace(observation, brokers=at_brokers.brokers, unreachable=silent)
+        seen = look()
         prepared_plan = self._make_plan(
             scope,
-            composition,
-            inventory,
-            observation,
+            resolution.composition,
+            seen.inventory,
+            self._add_left_brokers(seen, resolution.composition, sites),
             Conditions(
                 self._find_limit(drop_queues, drain_limit_s),
                 readers_stopped=readers_stopped,
@@ -156,11 +171,27 @@ class Deployer:
         )
         changed = {
             (_present_scope(n, scope, adopted_jobs), n): (stored.jobs[n], each)
-            for n, each in noticed.items()
+            for n, each in seen.noticed.items()
         }
         return replace(
-            prepared_plan, sites=sites, jars=jar_hashes, files=resolution.files, noticed=changed
+            prepared_plan, sites=sites, jars=files.hashes, files=resolution.files, noticed=changed
         )
+
+    def _look(self, stored: Inventory, await_answers: Callable[[], Observation]) -> _Sight:
+        """What is there once the engines have answered."""
+        observation, finished = self._planned_sites.find_finished(await_answers(), stored)
+        noticed = {**find_newly_running(stored, observation), **finished}
+        inventory = replace(stored, jobs={**stored.jobs, **noticed})
+        return _Sight(inventory, observation, noticed)
+
+    def _add_left_brokers(
+        self, seen: _Sight, composition: Composition, sites: Mapping[str, Site]
+    ) -> Observation:
+        """The observation, with the brokers whose links the plan leaves."""
+        leaving = self._planned_sites.find_left_brokers(composition, seen.inventory)
+        at_brokers = self._planned_sites.observe_brokers(leaving & sites.keys())
+        silent = {**seen.observation.unreachable, **at_brokers.unreachable}
+        return replace(seen.observation, brokers=at_brokers.brokers, unreachable=silent)
 
     def accept(self, prepared_plan: PreparedPlan) -> None:
         """Keep the artifacts that a plan needs, and store which incarnations run or have finished.

@@ -6,7 +6,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from speck.errors import PermanentError
@@ -29,6 +29,48 @@ __all__ = ["Fog", "ProcessStatus", "SiteStatus"]
 
 _MAX_SITES = 250
 _AGENT_PORT = 8090
+
+
+@dataclass(frozen=True, slots=True)
+class _SiteShape:
+    """A site as it is asked for, before it has its addresses."""
+
+    name: str
+    tier: str
+    slots: int
+    speed: float | None
+
+    def place(self, host: str, *, encrypted: bool) -> SiteRecord:
+        """The site on a host, with free ports there."""
+        broker, engine, agent = (
+            pick_port(host, first) for first in (mosquitto.PORT, flink.PORT, _AGENT_PORT)
+        )
+        return SiteRecord(
+            self.name, self.tier, host, broker, engine, self.slots, agent, self.speed, encrypted
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What cannot change while a fog runs, apart from its WAN. The folders are absolute."""
+
+    sites: tuple[_SiteShape, ...]
+    runtime: Runtime
+    checkpoint_interval_s: float
+    credentials: str | None
+    authority: str | None
+
+    @classmethod
+    def of(cls, state: FogState) -> _Shape:
+        """That of a fog which was brought up."""
+        sites = (_SiteShape(s.name, s.tier, s.slots, s.speed) for s in state.sites)
+        return cls(
+            tuple(sites),
+            state.runtime,
+            state.checkpoint_interval_s,
+            state.credentials,
+            state.authority,
+        )
 
 
 class Fog(SiteProcesses):
@@ -99,36 +141,21 @@ class Fog(SiteProcesses):
         supervisor is ended.
         Raises PermanentError; the processes started so far are then ended.
         """
-        if not 1 <= edges + clouds <= _MAX_SITES or min(edges, clouds) < 0:
-            raise PermanentError(
-                f"cannot bring up a fog of {edges} edges and {clouds} clouds:"
-                f" give 1 to {_MAX_SITES} sites"
-            )
-        if min(slots, cloud_slots) < 1:
-            raise PermanentError("cannot bring up a fog without slots: give each site at least 1")
-        shape = [
-            *((name, "edge", slots) for name in _edge_names(edges)),
-            *((name, "cloud", cloud_slots) for name in _cloud_names(clouds)),
-        ]
-        names = [name for name, _, _ in shape]
-        check_speeds(speeds or {}, names)
-        self._check_wan(wan, wan_mode, names)
+        sites = _list_sites(edges, slots, clouds, cloud_slots, speeds or {})
+        self._check_wan(wan, wan_mode, [site.name for site in sites])
         if authority is not None:
             _check_tls(credentials, wan_mode)
+        if shared_state is None and agents_for is not None:
+            shared_state = False
+        shape = _Shape(
+            sites,
+            runtime,
+            checkpoint_interval_s,
+            str(credentials.absolute()) if credentials else None,
+            str(authority.absolute()) if authority else None,
+        )
         with self._hold_lock():
-            if shared_state is None and agents_for is not None:
-                shared_state = False
-            state = self._prepare(
-                shape,
-                runtime,
-                checkpoint_interval_s,
-                credentials,
-                shared_state,
-                speeds or {},
-                wan,
-                wan_mode,
-                authority,
-            )
+            state = self._prepare(shape, shared_state, wan, wan_mode)
             if agents_for is not None and not state.shared:
                 state = self._with_service(state, agents_for)
             self._save(state)
@@ -238,70 +265,38 @@ class Fog(SiteProcesses):
             self._start([self._load().site(site)], None)
 
     def _prepare(
-        self,
-        shape: list[tuple[str, str, int]],
-        runtime: Runtime,
-        checkpoint_interval_s: float,
-        credentials: Path | None,
-        shared: bool | None,
-        speeds: Mapping[str, float],
-        wan: Wan | None,
-        wan_mode: Mode | None,
-        authority: Path | None,
+        self, shape: _Shape, shared: bool | None, wan: Wan | None, wan_mode: Mode | None
     ) -> FogState:
         """The state to bring up: the existing one if it has this shape, otherwise a new one."""
-        secret_folder = str(credentials.absolute()) if credentials else None
-        authority_folder = str(authority.absolute()) if authority else None
-        desired = (
-            runtime,
-            checkpoint_interval_s,
-            secret_folder,
-            authority_folder,
-            [(*site, speeds.get(site[0])) for site in shape],
-        )
         state = self._file.load()
         if state is not None:
             state = state.find_processes()
-            current_sites = [(site.name, site.tier, site.slots, site.speed) for site in state.sites]
-            current = (
-                state.runtime,
-                state.checkpoint_interval_s,
-                state.credentials,
-                state.authority,
-                current_sites,
-            )
             same_wan = _fixed_part(state.wan) == (
                 wan and (wan_mode or "namespaces", wan.host, wan.lans)
             )
-            if desired == current and same_wan and shared in (None, state.shared):
+            if shape == _Shape.of(state) and same_wan and shared in (None, state.shared):
                 return state
             if any(state.of(site.name) for site in state.sites):
                 raise PermanentError(
                     f"cannot bring up this fog in {self.folder}: another one of"
-                    f" {len(current_sites)} sites runs there; end it first (speck fog down)"
+                    f" {len(state.sites)} sites runs there; end it first (speck fog down)"
                 )
         self._quotas.release()  # of an earlier fog here
-        self._hold_quotas(speeds)
-        sites = []
-        hosts, wan_state = self._plan_network(wan, wan_mode, [name for name, _, _ in shape])
-        for host, (name, tier, slots) in zip(hosts, shape, strict=True):
-            broker, engine = pick_port(host, mosquitto.PORT), pick_port(host, flink.PORT)
-            agent = pick_port(host, _AGENT_PORT)
-            speed = speeds.get(name)
-            encrypted = authority is not None
-            sites.append(
-                SiteRecord(name, tier, host, broker, engine, slots, agent, speed, encrypted)
-            )
+        self._hold_quotas({s.name: s.speed for s in shape.sites if s.speed is not None})
+        hosts, wan_state = self._plan_network(wan, wan_mode, [site.name for site in shape.sites])
         for name in ("sites", "state"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         return FogState(
-            runtime,
-            checkpoint_interval_s,
-            secret_folder,
-            tuple(sites),
+            shape.runtime,
+            shape.checkpoint_interval_s,
+            shape.credentials,
+            tuple(
+                site.place(host, encrypted=shape.authority is not None)
+                for host, site in zip(hosts, shape.sites, strict=True)
+            ),
             shared=shared is not False,
             wan=wan_state,
-            authority=authority_folder,
+            authority=shape.authority,
         )
 
     def _supervise(self, restart: bool) -> None:
@@ -358,6 +353,28 @@ class Fog(SiteProcesses):
             view.get("slots-available"),
             site.speed,
         )
+
+
+def _list_sites(
+    edges: int, slots: int, clouds: int, cloud_slots: int, speeds: Mapping[str, float]
+) -> tuple[_SiteShape, ...]:
+    """The sites of a fog, edges first. Raises PermanentError for numbers that cannot be."""
+    if not 1 <= edges + clouds <= _MAX_SITES or min(edges, clouds) < 0:
+        raise PermanentError(
+            f"cannot bring up a fog of {edges} edges and {clouds} clouds:"
+            f" give 1 to {_MAX_SITES} sites"
+        )
+    if min(slots, cloud_slots) < 1:
+        raise PermanentError("cannot bring up a fog without slots: give each site at least 1")
+    sites = (
+        *(_SiteShape(name, "edge", slots, speeds.get(name)) for name in _edge_names(edges)),
+        *(
+            _SiteShape(name, "cloud", cloud_slots, speeds.get(name))
+            for name in _cloud_names(clouds)
+        ),
+    )
+    check_speeds(speeds, [site.name for site in sites])
+    return sites
 
 
 def _check_tls(credentials: Path | None, wan_mode: Mode | None) -> None:

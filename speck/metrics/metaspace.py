@@ -33,7 +33,7 @@ class MetaspaceWatch:
         self._last: dict[str, int] = {}
         self._warned: set[str] = set()
 
-    def note(self, site: str, measures: EngineMeasures) -> None:
+    def record(self, site: str, measures: EngineMeasures) -> None:
         """Take the measures of a poll; those without a share change nothing."""
         share, used = measures.metaspace_share, measures.metaspace_used_bytes
         if share is None or used is None or measures.metaspace_max_bytes is None:

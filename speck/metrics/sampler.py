@@ -231,7 +231,7 @@ class Sampler:
         job_ids = [incarnation.engine_job_id for incarnation in incarnations.values()]
         measures: EngineMeasures = self._polling.engine(site.name, EnginePoll.MEASURE, job_ids)
         self._refuse_late_answer(begun)
-        self._metaspace.note(site.name, measures)
+        self._metaspace.record(site.name, measures)
         host = self._host_of(site)
         samples = self.latest.put_engine(site.name, at, measures)
         tasks = make_task_rows(at, samples, incarnations, host)

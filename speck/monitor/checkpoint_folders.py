@@ -24,7 +24,7 @@ class CheckpointFolders:
         self._changes = changes
         self._site_folder = site_folder
 
-    def note(self, progress: Mapping[Key, Progress], ids: Mapping[Key, str]) -> None:
+    def store(self, progress: Mapping[Key, Progress], ids: Mapping[Key, str]) -> None:
         """Store what has been reported of these jobs; `ids` are the incarnations that were asked
         about. One that is being changed is noted at a later poll."""
         incarnations = self._records.incarnations.all()

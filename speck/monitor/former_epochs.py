@@ -33,7 +33,7 @@ class FormerEpochs:
         self._begun: dict[tuple[str, str, int], Sent] = {}
         """First ones."""
 
-    def note(self, views: Mapping[str, BrokerView | None]) -> None:
+    def compare(self, views: Mapping[str, BrokerView | None]) -> None:
         """Store the last numbers of the epochs that sinks have left since the views before."""
         for site, view in views.items():
             if view is None:

@@ -128,9 +128,9 @@ class LostSessions:
         What cannot be done now shows again in later polls. Brokers of the sites `restarted` may
         have been restarted since the poll before; the engines that are `silent` do not answer."""
         reserved = self._find_reserved(now)
-        self._renewals.note_silent(now, silent)
+        self._renewals.record_silent(now, silent)
         self._renewals.keep_only(reserved)
-        self._positions.note(now, polls, reserved)
+        self._positions.store(now, polls, reserved)
         self._restarted_at |= dict.fromkeys(restarted, now)
         for key in list(self._restored):
             if key not in reserved:
@@ -290,7 +290,7 @@ class LostSessions:
             made = self._reserve(key, session, lost=False)
         if made is None:
             return
-        self._renewals.note(now, key, made)
+        self._renewals.record(now, key, made)
         if not made.existed:
             self._count_loss(key, session, made)
 

@@ -34,7 +34,7 @@ class SeenPositions:
         of a former one."""
         self._stored_at: dict[Key, float] = {}
 
-    def note(
+    def store(
         self,
         now: float,
         polls: Mapping[str, Poll[BrokerView]],
@@ -50,7 +50,7 @@ class SeenPositions:
                 continue
             position = poll.answer.find_position(session.client_id, session.link.topic)
             if position is not None and self._is_of(key, session, poll.begun, now):
-                batch |= self._store(key, session, position, now)
+                batch |= self._put(key, session, position, now)
         own = {(site, client_id) for site, _, client_id in reserved}
         for seen in self._records.sessions.all_seen():
             if (seen.site, seen.client_id) not in own:
@@ -66,7 +66,7 @@ class SeenPositions:
             return False
         return begun > at
 
-    def _store(self, key: Key, session: Session, position: Position, now: float) -> Batch:
+    def _put(self, key: Key, session: Session, position: Position, now: float) -> Batch:
         before = self._records.sessions.find_seen(session)
         stored_at = self._stored_at.setdefault(key, now)
         if before is not None and (before.position == position or now - stored_at < KEEP_S):

@@ -52,7 +52,7 @@ class SessionRenewals:
         self._renewals: dict[Key, _Renewal] = {}
         """Of the sessions whose readers are away. Threads replace entries."""
 
-    def note_silent(self, now: float, engines: Collection[EngineAt]) -> None:
+    def record_silent(self, now: float, engines: Collection[EngineAt]) -> None:
         """These engines do not answer."""
         since = self._silent_since
         self._silent_since = {engine: since.get(engine, now) for engine in engines}
@@ -84,7 +84,7 @@ class SessionRenewals:
         now: the others come first."""
         self._renewals[key] = _Renewal(now + _AGAIN_S)
 
-    def note(self, now: float, key: Key, reservation: Reservation) -> None:
+    def record(self, now: float, key: Key, reservation: Reservation) -> None:
         """A session has been renewed."""
         kept_s = reservation.kept_s
         self._renewals[key] = _Renewal(

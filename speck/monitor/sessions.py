@@ -62,7 +62,7 @@ class Sessions:
         sites = self._records.sites.all()
         limits = {name: _parse_limit(site.labels.get(LIMIT_LABEL)) for name, site in sites.items()}
         views = {site: poll.answer for site, poll in polls.items()}
-        self._former_epochs.note(views)
+        self._former_epochs.compare(views)
         readers = self._list_readers()
         self.memory, news = judge_links(now, views, readers, self.memory, limits)
         self._tails, lost = judge_tails(now, views, readers, self._tails)

@@ -145,7 +145,7 @@ class Watch:
         if self._records.restored is not None:  # nothing is done until its state is adopted
             self._publish(now)
             return decision.due
-        self._folders.note(progress, {job.key: job.engine_job_id for job in jobs})
+        self._folders.store(progress, {job.key: job.engine_job_id for job in jobs})
         self.identities.poll(numbers)
         own = {s: poll for s, poll in numbers.items() if s not in self.identities.strangers}
         self.sessions.poll(now, own, self._find_silent(sites))

@@ -86,7 +86,7 @@ class Acceptance:
         accepted = describe_accepted(change, name, revision, wanted.prepared)
         batch |= self._put_first_answer(wanted, accepted)
         running = self._runner.start(change, batch, wanted.prepared.sites, wanted.adopted)
-        self._jobs.note(name, revision, jobs)
+        self._jobs.take_over(name, revision, jobs)
         return accepted, running
 
     def find_present(self, wanted: Wanted) -> Accepted | None:

@@ -117,7 +117,7 @@ class JobList:
             only=only,
         )
 
-    def note(self, name: str, revision: int, jobs: Iterable[JobDescription]) -> None:
+    def take_over(self, name: str, revision: int, jobs: Iterable[JobDescription]) -> None:
         """Take over the jobs of a revision that is stored now, so that they are not parsed again
         when they are read."""
         version = revision, self._records.sites.writes

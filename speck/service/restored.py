@@ -233,27 +233,21 @@ class Restored:
             unread = adoption.find_unread(survey)
             if discard_messages:
                 self._release(unread)
-            kept = [] if discard_messages else unread
-            adoption.batch |= self._records.sessions.put_kept(kept)
-            message = (
-                f"the restored state was adopted: {len(adoption.adopted)} jobs taken over,"
-                f" {len(adoption.to_cancel)} cancelled, {len(adoption.uncertain)} whose newest"
-                f" state is unknown, {len(unread)} sessions without a job"
-                f" {'released' if discard_messages else 'kept'}"
+            kept, released = ([], unread) if discard_messages else (unread, [])
+            adopted = Adopted(
+                adopted=tuple(adoption.adopted),
+                cancelled=tuple(SeenJob.of(each, None) for each in adoption.to_cancel),
+                uncertain=tuple(adoption.uncertain),
+                kept_sessions=tuple(map(UnknownSession.of, kept)),
+                released_sessions=tuple(map(UnknownSession.of, released)),
             )
+            adoption.batch |= self._records.sessions.put_kept(kept)
             for scope, sink in self._records.ended_sinks.all():  # of long ago
                 adoption.batch |= self._records.ended_sinks.drop(scope, sink)
-            event = self._records.events.make("service", message, by=by)
+            event = self._records.events.make("service", _describe(adopted), by=by)
             self._records.end_restored(adoption.batch, event)
         self._changes.touch()
-        sessions = tuple(map(UnknownSession.of, unread))
-        return Adopted(
-            adopted=tuple(adoption.adopted),
-            cancelled=tuple(SeenJob.of(each, None) for each in adoption.to_cancel),
-            uncertain=tuple(adoption.uncertain),
-            kept_sessions=() if discard_messages else sessions,
-            released_sessions=sessions if discard_messages else (),
-        )
+        return adopted
 
     # -- what there is ------------------------------------------------------------------------
 
@@ -451,6 +445,16 @@ def _take_over(incarnation: Incarnation, job: Job, sighting: Sighting) -> Incarn
 
 def _key_of(session: Session) -> tuple[str, str]:
     return session.client_id, session.site
+
+
+def _describe(adopted: Adopted) -> str:
+    without_job = len(adopted.kept_sessions) or len(adopted.released_sessions)
+    return (
+        f"the restored state was adopted: {len(adopted.adopted)} jobs taken over,"
+        f" {len(adopted.cancelled)} cancelled, {len(adopted.uncertain)} whose newest state is"
+        f" unknown, {without_job} sessions without a job"
+        f" {'released' if adopted.released_sessions else 'kept'}"
+    )
 
 
 def _describe_obstacles(sightings: Collection[Sighting]) -> str:

@@ -172,7 +172,7 @@ class Tokens:
                 continue
             if until and _is_over(until, now):
                 raise UnauthorizedError(_explain_end(token, digest, until))
-            self._last_uses.note(token.name)
+            self._last_uses.record(token.name)
             return Token(token.name, token.role, token.site, token.scopes)
         return None
 
@@ -226,7 +226,7 @@ class _LastUses:
                 for name, at in json.loads(file.read_text()).items():
                     self._uses[name] = self._written[name] = datetime.fromisoformat(at)
 
-    def note(self, name: str) -> None:
+    def record(self, name: str) -> None:
         now = self._clock.now()
         with self._lock:
             self._uses[name] = now

@@ -35,13 +35,13 @@ class CompositionRecords:
         self._owners = tables.kept("own", JobOwner)
         self._broken = tables.kept("required", BrokenRequirements)
         self.links = LinkIndex()
-        self._links = tables.table("links", StoredLinks, note=self._note_links)
+        self._links = tables.table("links", StoredLinks, on_write=self._index_links)
         self._jars: dict[tuple[str, int], frozenset[str]] = {}
         self.jar_writes: Counter[str] = Counter()
         """SHA-256 of a jar -> how many revisions that name it were written or read."""
         for identity, data in self._revisions.scan():
-            self._note_jars(identity, data["jars"])
-        tables.inform("rev", self._note_revision)
+            self._index_artifacts(identity, data["jars"])
+        tables.inform("rev", self._index_revision)
 
     # -- heads ----------------------------------------------------------------------------
 
@@ -148,13 +148,13 @@ class CompositionRecords:
 
     # -- what is kept in memory -----------------------------------------------------------
 
-    def _note_links(self, name: str, stored: StoredLinks | None) -> None:
+    def _index_links(self, name: str, stored: StoredLinks | None) -> None:
         self.links.put(name, (*stored.newest, *stored.earlier) if stored else ())
 
-    def _note_revision(self, identity: str, revision: Revision | None) -> None:
-        self._note_jars(identity, revision.jars if revision is not None else None)
+    def _index_revision(self, identity: str, revision: Revision | None) -> None:
+        self._index_artifacts(identity, revision.jars if revision is not None else None)
 
-    def _note_jars(self, identity: str, jars: Mapping[str, str] | None) -> None:
+    def _index_artifacts(self, identity: str, jars: Mapping[str, str] | None) -> None:
         name, _, number = identity.rpartition("/")
         if jars is None:
             self._jars.pop((name, int(number)), None)

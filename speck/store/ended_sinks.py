@@ -16,7 +16,7 @@ class EndedSinkRecords:
 
     def __init__(self, tables: Tables):
         self._by_link: defaultdict[Link, dict[Key, EndedSink]] = defaultdict(dict)
-        self._sinks = tables.table("ended", EndedSink, note=self._note)
+        self._sinks = tables.table("ended", EndedSink, on_write=self._index_sink)
 
     def all(self) -> list[tuple[str, EndedSink]]:
         """(scope, sink), over all scopes."""
@@ -40,7 +40,7 @@ class EndedSinkRecords:
             batch |= self.drop(scope, sink) if sink.site == site else {}
         return batch
 
-    def _note(self, identity: str, sink: EndedSink | None) -> None:
+    def _index_sink(self, identity: str, sink: EndedSink | None) -> None:
         scope, _, rest = identity.partition("/")
         if sink is not None:
             self._by_link[sink.link][scope, rest] = sink

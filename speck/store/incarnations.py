@@ -24,7 +24,7 @@ class IncarnationRecords:
     def __init__(self, tables: Tables, installation: str):
         self._installation = installation
         self._index = ScopedIndex[Incarnation]()
-        self._incarnations = tables.table("inv", Incarnation, note=self._note)
+        self._incarnations = tables.table("inv", Incarnation, on_write=self._index_incarnation)
         self._attempts = tables.kept("att", Attempts)
         self._sinks: tuple[int, Mapping[Link, Sequence[str]]] = (-1, {})
 
@@ -120,7 +120,7 @@ class IncarnationRecords:
             self._sinks = writes, sinks
         return self._sinks[1]
 
-    def _note(self, identity: str, incarnation: Incarnation | None) -> None:
+    def _index_incarnation(self, identity: str, incarnation: Incarnation | None) -> None:
         scope, _, job_name = identity.partition("/")
         if incarnation is None:
             self._index.drop((scope, job_name))

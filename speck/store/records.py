@@ -146,7 +146,7 @@ class Records:
             }
         )
         self.events.confirm(numbered)
-        self.tables.note(numbered)
+        self.tables.announce(numbered)
 
     # -- over several nouns ---------------------------------------------------------------
 

@@ -51,7 +51,7 @@ class SessionRecords:
 
     def __init__(self, tables: Tables):
         self._index = ScopedIndex[Session]()
-        self._sessions = tables.table("ses", Session, note=self._note)
+        self._sessions = tables.table("ses", Session, on_write=self._index_session)
         self._kept = tables.kept("kept", KeptSession)
         self._seen = tables.kept("seen", SeenPosition)
 
@@ -151,7 +151,7 @@ class SessionRecords:
         """A session has its reader again."""
         return self._kept.drop(client_id, site) if self.is_kept(client_id, site) else {}
 
-    def _note(self, identity: str, session: Session | None) -> None:
+    def _index_session(self, identity: str, session: Session | None) -> None:
         scope, _, rest = identity.partition("/")
         if session is None:
             self._index.drop((scope, rest))

@@ -31,7 +31,7 @@ class SiteRecords:
         self._all: dict[str, Site] = {}
         self.writes = 0
         """How many sites were written or read: addresses in stored documents follow them."""
-        self._sites = tables.table("site", Site, note=self._note)
+        self._sites = tables.table("site", Site, on_write=self._keep)
         self._reports = tables.kept("beat", StoredReport)
         self._calibrations = tables.kept("calibration", Calibration)
         self._brokers = tables.kept("brokerid", SiteIdentity)
@@ -83,7 +83,7 @@ class SiteRecords:
         """With None: the next agent that reports is that of the site."""
         return {self._agents.key(site): SiteIdentity(identity) if identity is not None else None}
 
-    def _note(self, name: str, site: Site | None) -> None:
+    def _keep(self, name: str, site: Site | None) -> None:
         sites = {each: known for each, known in self._all.items() if each != name}
         if site is not None:
             sites[name] = site

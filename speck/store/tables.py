@@ -20,7 +20,7 @@ Batch = dict[str, object | None]
 """The records of one atomic write by key, as dataclasses; None deletes."""
 
 R = TypeVar("R")
-Note = Callable[[str, R | None], None]
+Listener = Callable[[str, R | None], None]
 """What is called with the id and the record of each write; None: it was deleted."""
 
 
@@ -45,6 +45,9 @@ DECODED_BYTES = 4 << 20
 """Of all tables, the records that were read last are kept up to this size, counted as they are
 stored. Their objects take some eight times as much."""
 
+Decode = Callable[[str, bytes, type[Any]], Any]
+"""(key, what is stored there, the record's type) -> the record."""
+
 Decoded = BoundedCache[tuple[str, bytes], Any]
 """Records by their keys and the bytes they are stored as: while these stay the same, so does the
 record, which nobody changes. To decode one takes ten times as long as to read its bytes."""
@@ -53,6 +56,10 @@ record, which nobody changes. To decode one takes ten times as long as to read i
 def is_change(key: str) -> bool:
     """Whether the record at a key is the head of a change."""
     return key.startswith(CHANGES)
+
+
+def _decode(key: str, stored: bytes, record: type[R]) -> R:
+    return read_record(key, orjson.loads(stored), record)
 
 
 class Table(Generic[R]):
@@ -65,14 +72,14 @@ class Table(Generic[R]):
         noun: str,
         record: type[R],
         digits: int = 0,
-        decoded: Decoded | None = None,
+        decode: Decode = _decode,
     ):
         self._store = store
         self.noun = noun
         """What all its keys begin with."""
         self._digits = digits
         self._record = record
-        self._decoded = decoded
+        self._decode = decode
 
     def key(self, *identity: str | int) -> str:
         """The key of a record in a batch."""
@@ -88,7 +95,7 @@ class Table(Generic[R]):
         """The record, if there is one."""
         key = self.key(*identity)
         stored = self._store.get_bytes(key)
-        return None if stored is None else self._decode(key, stored)
+        return None if stored is None else self._read(key, stored)
 
     def has(self, *identity: str | int) -> bool:
         """Whether there is a record."""
@@ -109,7 +116,7 @@ class Table(Generic[R]):
         of the id; only those whose rest starts with `starting`, or sorts after `after`."""
         prefix = self.key(*first, "")
         for key, stored in self._scan(first, starting, after):
-            yield key.removeprefix(prefix), self._decode(key, stored)
+            yield key.removeprefix(prefix), self._read(key, stored)
 
     def scan(
         self, *first: str | int, starting: str = "", after: str | int | None = None
@@ -120,12 +127,8 @@ class Table(Generic[R]):
         for key, stored in self._scan(first, starting, after):
             yield key.removeprefix(prefix), orjson.loads(stored)
 
-    def _decode(self, key: str, stored: bytes) -> R:
-        if self._decoded is None:
-            return read_record(key, orjson.loads(stored), self._record)
-        record: R = self._decoded.get(
-            (key, stored), lambda: read_record(key, orjson.loads(stored), self._record)
-        )
+    def _read(self, key: str, stored: bytes) -> R:
+        record: R = self._decode(key, stored, self._record)
         return record
 
     def _scan(
@@ -146,7 +149,7 @@ class Table(Generic[R]):
 
 class KeptTable(Table[R]):
     """A table that is kept in memory, too, since nearly every request and poll reads it. One thread
-    at a time writes (`note`), any reads."""
+    at a time writes (`keep`), any reads."""
 
     def __init__(self, store: Store, noun: str, record: type[R]):
         super().__init__(store, noun, record)
@@ -155,8 +158,8 @@ class KeptTable(Table[R]):
         """A number that changes whenever a record does."""
         self._sorted: tuple[int, Sequence[str]] = (-1, ())
 
-    def note(self, identity: str, record: R | None) -> None:
-        """Note the record that is stored now; None: it was deleted."""
+    def keep(self, identity: str, record: R | None) -> None:
+        """Keep the record that is stored now; None: it was deleted."""
         if record is None:
             self._kept.pop(identity, None)
         else:
@@ -202,37 +205,41 @@ class Tables:
     def __init__(self, store: Store):
         self._store = store
         self._decoded: Decoded = BoundedCache(DECODED_BYTES, lambda key, _: len(key[1]))
-        self._notes: dict[str, Note[Any]] = {}
+        self._listeners: dict[str, Listener[Any]] = {}
         self.types: dict[str, type[object]] = {}
         """The type of the records of each table, by noun."""
 
     def table(
-        self, noun: str, record: type[R], *, digits: int = 0, note: Note[R] | None = None
+        self, noun: str, record: type[R], *, digits: int = 0, on_write: Listener[R] | None = None
     ) -> Table[R]:
-        """A table; `note` learns of each record, those that are there first."""
+        """A table; `on_write` learns of each record, those that are there first."""
         self.types[noun] = record
-        table = Table(self._store, noun, record, digits, self._decoded)
-        if note is not None:
+        table = Table(self._store, noun, record, digits, self._decode)
+        if on_write is not None:
             for identity, each in table.items():
-                note(identity, each)
-            self.inform(noun, note)
+                on_write(identity, each)
+            self.inform(noun, on_write)
         return table
 
     def kept(self, noun: str, record: type[R]) -> KeptTable[R]:
         """A table that is kept in memory, too."""
         self.types[noun] = record
         table = KeptTable(self._store, noun, record)
-        self.inform(noun, table.note)
+        self.inform(noun, table.keep)
         return table
 
-    def inform(self, noun: str, note: Note[R]) -> None:
-        """Have `note` called with each write to the table of this noun."""
-        self._notes[noun] = note
+    def _decode(self, key: str, stored: bytes, record: type[R]) -> R:
+        remembered: R = self._decoded.get((key, stored), lambda: _decode(key, stored, record))
+        return remembered
 
-    def note(self, batch: Mapping[str, object | None]) -> None:
-        """Take note of what is stored now."""
+    def inform(self, noun: str, listener: Listener[R]) -> None:
+        """Have `listener` called with each write to the table of this noun."""
+        self._listeners[noun] = listener
+
+    def announce(self, batch: Mapping[str, object | None]) -> None:
+        """Tell those that listen what is stored now."""
         for key, record in batch.items():
             noun, _, identity = key.partition("/")
-            note = self._notes.get(noun)
-            if note is not None:
-                note(identity, record)
+            listener = self._listeners.get(noun)
+            if listener is not None:
+                listener(identity, record)

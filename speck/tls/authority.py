@@ -119,25 +119,10 @@ class Authority:
         common name, which Mosquitto takes for the user. Raises InvalidError, and ConflictError if
         the name has a certificate and not `force`; PermanentError if the authority cannot sign.
         """
-        if not is_name(name) or name == _AUTHORITY:
-            raise InvalidError(
-                f"cannot issue a certificate for {name!r}: use a name of letters, digits, - and _"
-                f" other than {_AUTHORITY!r}"
-            )
         if client and hosts:
             raise InvalidError("cannot issue a client's certificate with --host: leave one out")
-        cert, key_file = self.folder / f"{name}.crt", self.folder / f"{name}.key"
-        if not force and cert.exists():
-            raise ConflictError(
-                f"cannot issue a certificate for {name!r}: {cert} exists; --force replaces it"
-            )
-        authority, signing_key = load_certificate(self.cert), self._load_key()
-        if authority.not_valid_after_utc <= now:
-            raise PermanentError(
-                f"cannot issue a certificate for {name!r}: the authority {self.cert} ended on"
-                f" {authority.not_valid_after_utc:%Y-%m-%d}; make another with"
-                " `speck ca init --force`, and issue all certificates again"
-            )
+        cert, key_file = self._name_files(name, force=force)
+        authority, signing_key = self._load_valid(name, now), self._load_key()
         key = ec.generate_private_key(ec.SECP256R1())
         ends = min(now + timedelta(days=days), authority.not_valid_after_utc)
         names = [] if client else [_general_name(host) for host in hosts or (name,)]
@@ -164,6 +149,31 @@ class Authority:
         """The authority's own certificate, then those it issued, by name."""
         files = sorted(self.folder.glob("*.crt"), key=lambda file: (file != self.cert, file.name))
         return [_describe(file) for file in files]
+
+    def _name_files(self, name: str, *, force: bool) -> tuple[Path, Path]:
+        """Where a certificate and its key go."""
+        if not is_name(name) or name == _AUTHORITY:
+            raise InvalidError(
+                f"cannot issue a certificate for {name!r}: use a name of letters, digits, - and _"
+                f" other than {_AUTHORITY!r}"
+            )
+        cert = self.folder / f"{name}.crt"
+        if not force and cert.exists():
+            raise ConflictError(
+                f"cannot issue a certificate for {name!r}: {cert} exists; --force replaces it"
+            )
+        return cert, self.folder / f"{name}.key"
+
+    def _load_valid(self, name: str, now: datetime) -> x509.Certificate:
+        """The authority's own certificate, to sign that of `name` with."""
+        authority = load_certificate(self.cert)
+        if authority.not_valid_after_utc <= now:
+            raise PermanentError(
+                f"cannot issue a certificate for {name!r}: the authority {self.cert} ended on"
+                f" {authority.not_valid_after_utc:%Y-%m-%d}; make another with"
+                " `speck ca init --force`, and issue all certificates again"
+            )
+        return authority
 
     def _load_key(self) -> ec.EllipticCurvePrivateKey:
         file = self.folder / f"{_AUTHORITY}.key"

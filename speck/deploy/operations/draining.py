@@ -123,7 +123,7 @@ class Draining:
         is_quiet = self.is_mark_refused and self._is_quiet(checkpoint, view)
         if has_taken or self._has_mark(view) or is_quiet:
             self.followers.record()
-            self._note({}, view, holes=lag)
+            self._store_owed({}, view, holes=lag)
             return Done()
         self._send_mark()
         if self._comes_nearer(lag, view):
@@ -203,7 +203,7 @@ class Draining:
                 self.stale.pop(sink, None)
             self._owe(sent)
         if first and view.untaken(self.operation.client_id, self.owed):
-            self._note(self.owed)
+            self._store_owed(self.owed)
         return self.owed
 
     def _update_owed_of_log(self, view: BrokerView, first: bool) -> dict[tuple[str, int], int]:
@@ -218,7 +218,7 @@ class Draining:
             for key, number in ends.items():
                 self.owed[key] = max(number, self.owed.get(key, 0))
         if first and view.untaken(self.operation.client_id, self.owed):
-            self._note(self.owed)
+            self._store_owed(self.owed)
         return self.owed
 
     def _owe(self, sent: Sent | None) -> None:
@@ -244,7 +244,7 @@ class Draining:
         self.is_mark_refused = not (takes_marks and broker.mark(self.operation.client_id, mark))
         self.mark_at = self.polled_at
 
-    def _note(
+    def _store_owed(
         self, owed: dict[tuple[str, int], int], view: BrokerView | None = None, holes: int = 0
     ) -> None:
         """Store the numbers owed and, for a reader that is followed, what it has taken: a broker

@@ -77,7 +77,7 @@ def conclude(context: Context, operation: Stop | Cancel | Fence, savepoint: str 
     return Done(
         {
             **context.records.incarnations.put(context.scope, result),
-            **context.resends.note(context.scope, result),
+            **context.resends.put_ended(context.scope, result),
         },
         sessions=(context.source_client_id(job),),
         put_sessions=partial(put_begun, context, incarnation.job, drained=is_final),

@@ -342,10 +342,10 @@ def record_owed(
     reports = [view.sent[sink] for sink in view.sinks_of(link.topic, sinks)]
     for client_id in readers if reports else ():
         with context.noting[client_id]:
-            _note(context, site, client_id, reports, view)
+            _add_owed(context, site, client_id, reports, view)
 
 
-def _note(
+def _add_owed(
     context: Context, site: str, client_id: str, reports: list[Sent], view: BrokerView
 ) -> None:
     session = context.records.sessions.get(context.scope, client_id, site)
@@ -358,12 +358,12 @@ def _note(
     numbers = tuple((*key, number) for key, number in sorted(owed.items()))
     ended = {(sent.producer, sent.epoch) for sent in reports}
     running = tuple(each for each in session.running if each not in ended)
-    noted = replace(session, owed=numbers, running=running)
-    if not count_unread(view, noted, ()):
-        noted = replace(noted, owed=())
-    noted = fold_owed(noted, {(sent.producer, sent.epoch) for sent in view.sent.values()})
-    if noted != session:
-        context.records.write(context.records.sessions.put(context.scope, noted))
+    owing = replace(session, owed=numbers, running=running)
+    if not count_unread(view, owing, ()):
+        owing = replace(owing, owed=())
+    owing = fold_owed(owing, {(sent.producer, sent.epoch) for sent in view.sent.values()})
+    if owing != session:
+        context.records.write(context.records.sessions.put(context.scope, owing))
 
 
 def give_up_forgetting(context: Context, operation: Forget) -> Done:

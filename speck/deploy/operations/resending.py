@@ -91,7 +91,7 @@ class Resends:
             for end in self._under_way.values():
                 end.set()
 
-    # -- what operations note -------------------------------------------------------------
+    # -- what operations report -------------------------------------------------------------
 
     def ask(self, engine_job_id: str) -> None:
         """An incarnation is asked to end."""
@@ -105,7 +105,7 @@ class Resends:
         known = self._asked.get(incarnation.engine_job_id)
         return self._to_monotonic(incarnation.asked_ms or 0) if known is None else known
 
-    def note(self, scope: str, incarnation: Incarnation) -> Batch:
+    def put_ended(self, scope: str, incarnation: Incarnation) -> Batch:
         """The writes for an incarnation that has ended, if its sink may have to send again. Where
         it is not known when it was asked to end, its broker may have been restarted since."""
         now, now_ms = self._clock.monotonic(), self._now_ms()

@@ -34,7 +34,7 @@ def run(records: Records, *measures: EngineMeasures, site: str = "edge-a") -> li
     """The messages of the events, without their advice."""
     watch = MetaspaceWatch(records)
     for each in measures:
-        watch.note(site, each)
+        watch.record(site, each)
     return [str(event.message).partition("):")[0] for event in records.events.after()]
 
 

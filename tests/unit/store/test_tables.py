@@ -72,10 +72,10 @@ def test_a_kept_table_answers_as_the_store_does(store: Store) -> None:
 def test_a_kept_table_notes_what_was_written(store: Store) -> None:
     tables = Tables(store)
     kept = tables.kept("head", Number)
-    tables.note({**kept.put(Number(1), "b"), **kept.put(Number(2), "a"), "other/b": Number(3)})
+    tables.announce({**kept.put(Number(1), "b"), **kept.put(Number(2), "a"), "other/b": Number(3)})
     assert [name for name, _ in kept.items()] == ["a", "b"]
     assert kept.get("b") == Number(1)
-    tables.note({**kept.drop("b"), **kept.drop("c")})
+    tables.announce({**kept.drop("b"), **kept.drop("c")})
     assert [name for name, _ in kept.items()] == ["a"]
     assert kept.get("b") is None
 
@@ -83,8 +83,8 @@ def test_a_kept_table_notes_what_was_written(store: Store) -> None:
 def test_who_keeps_records_in_memory_learns_of_all(store: Store) -> None:
     store.write({"n/a": {"n": 1}})
     tables, seen = Tables(store), list[tuple[str, Number | None]]()
-    table = tables.table("n", Number, note=lambda identity, record: seen.append((identity, record)))
-    tables.note({**table.put(Number(2), "b"), **table.drop("a")})
+    table = tables.table("n", Number, on_write=lambda identity, record: seen.append((identity, record)))
+    tables.announce({**table.put(Number(2), "b"), **table.drop("a")})
     assert seen == [("a", Number(1)), ("b", Number(2)), ("a", None)]
 
 

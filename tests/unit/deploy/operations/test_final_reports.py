@@ -50,7 +50,7 @@ def test_a_wall_clock_that_is_set_changes_nothing(
     broker("edge-a").up_since = bench.clock.monotonic()
     context.resends.ask(STOPPED)
     stop(bench, clock_set_by_s=clock_set_by_s)
-    assert isinstance(context.resends.note("c", stopped_of(bench)), dict)  # it has ended
+    assert isinstance(context.resends.put_ended("c", stopped_of(bench)), dict)  # it has ended
     if not is_restarted:
         assert hand_over(context, HAND_OVER) == Done()
         return
