@@ -122,13 +122,13 @@ class StateLayout:
         not."""
         if not all(_glob(state, pattern) for pattern in self.needed):
             return []
-        found = []
+        numbered = []
         for pattern in self.proofs:
             for file in _glob(state, pattern):
                 number = self._number_of(file, pattern, file.relative_to(state).as_posix())
                 if number is not None:
-                    found.append((number, file))
-        return sorted(found)
+                    numbered.append((number, file))
+        return sorted(numbered)
 
     def _number_of(self, file: Path, pattern: str, relative: str) -> int | None:
         magic = bytes.fromhex(self.magic)
@@ -178,10 +178,10 @@ def list_folders(folder: Path) -> list[Path]:
 
 
 def _glob(state: Path, pattern: str) -> list[Path]:
-    found: list[Path] = []
+    files: list[Path] = []
     with suppress(OSError):
-        found = [f for f in state.glob(pattern.replace("#", "*")) if f.is_file()]
-    return [f for f in found if re.fullmatch(_to_regex(pattern), f.relative_to(state).as_posix())]
+        files = [f for f in state.glob(pattern.replace("#", "*")) if f.is_file()]
+    return [f for f in files if re.fullmatch(_to_regex(pattern), f.relative_to(state).as_posix())]
 
 
 def _to_regex(pattern: str, number: str = r"\d+") -> str:

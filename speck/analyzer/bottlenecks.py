@@ -23,15 +23,15 @@ def find_bottlenecks(
 ) -> list[JsonObject]:
     """Rows of JOBS, links, and sites with their `load`, of a window of `seconds` -> `kind`, `name`,
     `value` and `why` of each, the largest value of a kind first."""
-    found = [*_list_jobs(jobs), *_list_links(links, seconds), *_list_sites(sites)]
-    rows = [dict(zip(("kind", "name", "value", "why"), each, strict=True)) for each in found]
+    bottlenecks = [*_list_jobs(jobs), *_list_links(links, seconds), *_list_sites(sites)]
+    rows = [dict(zip(("kind", "name", "value", "why"), each, strict=True)) for each in bottlenecks]
     return sorted(rows, key=lambda row: (row["kind"], -row["value"], row["name"]))
 
 
-_Found = tuple[str, str, float, str]
+_Row = tuple[str, str, float, str]
 
 
-def _list_jobs(jobs: Iterable[JsonObject]) -> Iterator[_Found]:
+def _list_jobs(jobs: Iterable[JsonObject]) -> Iterator[_Row]:
     for job in jobs:
         name, site, busy = job["job_name"], job["site"], job["utilisation"] or 0.0
         back = job["back_pressured"] or 0.0
@@ -55,7 +55,7 @@ def _list_jobs(jobs: Iterable[JsonObject]) -> Iterator[_Found]:
             )
 
 
-def _list_links(links: Iterable[JsonObject], seconds: float) -> Iterator[_Found]:
+def _list_links(links: Iterable[JsonObject], seconds: float) -> Iterator[_Row]:
     for link in links:
         name = "/".join(part for part in (link["broker_site"], link["topic"]) if part is not None)
         for reader in link["readers"]:
@@ -69,7 +69,7 @@ def _list_links(links: Iterable[JsonObject], seconds: float) -> Iterator[_Found]
                 )
 
 
-def _list_sites(sites: Iterable[JsonObject]) -> Iterator[_Found]:
+def _list_sites(sites: Iterable[JsonObject]) -> Iterator[_Row]:
     for site in sites:
         core_speed = 1.0 if site["core_speed"] is None else site["core_speed"]
         capacity = (site["cores"] or 0.0) * core_speed

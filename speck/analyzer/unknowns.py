@@ -43,11 +43,11 @@ def pick_least(values: Iterable[Any]) -> Any:
 def pick_newest(rows: Iterable[JsonObject], name: str, by: str = "last_at") -> Any:
     """The value of the column `name` in the newest of the rows of which the time `by` is known; of
     several such rows the greatest known value; None without any."""
-    newest, found = None, None
+    newest, value_then = None, None
     for row in rows:
         at, value = row[by], row[name]
         if at is None or (newest is not None and at < newest):
             continue
-        found = value if newest is None or at > newest else pick_most((found, value))
+        value_then = value if newest is None or at > newest else pick_most((value_then, value))
         newest = at
-    return found
+    return value_then

@@ -91,14 +91,14 @@ class MergedRules:
 @cache
 def merged_rules(*groups: str) -> MergedRules:
     """Those of all kinds that are installed."""
-    found: dict[str, AddressRules] = {}
+    rules_of: dict[str, AddressRules] = {}
     for group in groups:
         for kind in kinds(group):
             rules = address_rules(group, kind)
             if rules is not None:
                 noun = "" if len(groups) == 1 else "broker " if group == BROKERS else "engine "
-                found[f"{noun}{kind}"] = rules
-    return MergedRules(found)
+                rules_of[f"{noun}{kind}"] = rules
+    return MergedRules(rules_of)
 
 
 def kind_of_address(group: str, address: str) -> tuple[str, str]:

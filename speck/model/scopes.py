@@ -74,8 +74,8 @@ class Scopes:
                 problems.append(Problem(name, fault))
             check = _find_topic_fault if name == "topics" else _find_glob_fault
             for index, pattern in enumerate(patterns[:MOST_PATTERNS]):
-                if (found := check(pattern)) is not None:
-                    problems.append(Problem(f"{name}[{index}]", found))
+                if (why := check(pattern)) is not None:
+                    problems.append(Problem(f"{name}[{index}]", why))
         return problems
 
     def _dimensions(self) -> dict[str, Patterns]:

@@ -24,7 +24,7 @@ def find_policy(name: str) -> Policy:
     if name in _OWN:
         return _OWN[name]
     if name in list_policies():
-        (found, *_) = entry_points(group=GROUP, name=name)
-        return cast(Policy, found.load()())
+        (entry_point, *_) = entry_points(group=GROUP, name=name)
+        return cast(Policy, entry_point.load()())
     problem = Problem("policy", f"there is none, only {', '.join(list_policies())}")
     raise InvalidError(f"cannot place by policy {name}: {problem.message}", [problem])

@@ -141,16 +141,16 @@ def _make_list_hook(of: object, converter: Converter) -> Callable[[object, objec
 
 def _read_explaining(values: list[object], item: Any, read: Callable[..., object]) -> object:
     """Reads items; what is raised names the places of those at fault, as cattrs wants it."""
-    found, faults = list[object](), list[Exception]()
+    records, faults = list[object](), list[Exception]()
     for index, value in enumerate(values):
         try:
-            found.append(read(value, item))
+            records.append(read(value, item))
         except Exception as error:  # cattrs raises what the fault happens to cause
             error.add_note(IterableValidationNote(f"at {index}", index, item))
             faults.append(error)
     if faults:
         raise IterableValidationError("items", faults, tuple)
-    return tuple(found)
+    return tuple(records)
 
 
 def _store_as_list(converter: Converter, of: type) -> None:

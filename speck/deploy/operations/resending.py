@@ -235,8 +235,8 @@ class Resends:
         name = sink.incarnation.job.job_name
         owner = self._records.compositions.owner(name)
         scopes = {scope, composition_of_one(name), *([owner] if owner is not None else ())}
-        found = (self._records.incarnations.get(each, name) for each in sorted(scopes))
-        return [incarnation for incarnation in found if incarnation is not None]
+        newest = (self._records.incarnations.get(each, name) for each in sorted(scopes))
+        return [incarnation for incarnation in newest if incarnation is not None]
 
     def _writes_as(self, incarnation: Incarnation, sink: EndedSink) -> bool:
         job = incarnation.job

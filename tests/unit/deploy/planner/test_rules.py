@@ -16,6 +16,13 @@ from speck.deploy import planner
 from speck.model.incarnation import Inventory
 from speck.model.job import Job, Upgrade
 from speck.model.observation import Observation, RunState
+from tests.unit.deploy.planner.test_handovers import (
+    ask_to_stop,
+    client_id,
+    end_jobs,
+    session,
+    with_sessions,
+)
 from tests.unit.deploy.planner.test_planner import deployed, job, plan_jobs, running
 
 PAGE = Path(__file__).parents[4] / "docs" / "planning.md"
@@ -47,15 +54,30 @@ def test_a_rule_has_the_name_of_its_function_and_the_plan_of_its_drawing(rule: s
 
 
 def draw(drawing: str) -> str:
-    """The plan from the wiring `before` to the one `after`."""
+    """The plan from the wiring `before` to the one `after`. Of a job that took, or waits to take,
+    the place of another one, the drawing shows how it is to run."""
     states = dict(re.findall(r"(\w+) has (failed)", drawing))
     before, after = (read_jobs(part) for part in drawing.split("after"))
+    waiting = dict(re.findall(r"(\w+) waits to follow (\w+)", drawing))
+    placed = dict(re.findall(r"(\w+) took the place of (\w+)", drawing))
+    to_begin = waiting.keys() | set(re.findall(r"(\w+) has not begun", drawing))
     stateless = set(re.findall(r"(\w+) is stateless", drawing))
     after = tuple(
         replace(each, upgrade=Upgrade.STATELESS) if each.job_name in stateless else each
         for each in after
     )
-    inventory = deployed(*before) if before else Inventory()
+    inventory = deployed(*(each for each in before if each.job_name not in to_begin))
+    of = {each.job_name: each for each in before}
+    for name, former in waiting.items():
+        follower = session(of[name], follows=client_id(of[former]), job=of[name])
+        inventory = with_sessions(inventory, follower)
+    for name, former in placed.items():
+        old = session(of[former], followed_by=client_id(of[name]), begun=True, job=of[former])
+        new = session(of[name], former=old.client_id, begun=name not in to_begin, job=of[name])
+        inventory = with_sessions(inventory, old, new)
+    inventory = end_jobs(inventory, *re.findall(r"(\w+) has stopped", drawing))
+    for name in re.findall(r"(\w+) was asked to stop", drawing):
+        inventory = ask_to_stop(inventory, name)
     observed = observe(inventory, states, free=0 if "no slot is free" in drawing else 8)
     return str(plan_jobs(inventory, *after, observed=observed))
 
