@@ -74,9 +74,9 @@ class FormerEpochs:
             session = self._records.sessions.get(scope, client_id, site)
             if session is None or not session.reserved:
                 return
-            noted = fold_owed(add(session, sent), self._list_reported(site))
-            if noted != session:
-                self._records.write(self._records.sessions.put(scope, noted))
+            after = fold_owed(add(session, sent), self._list_reported(site))
+            if after != session:
+                self._records.write(self._records.sessions.put(scope, after))
 
     def _list_reported(self, site: str) -> set[tuple[str, int]]:
         """The epochs of sinks whose numbers may be added once more."""
@@ -109,7 +109,7 @@ def find_newest(sent: Mapping[str, Sent]) -> dict[str, Sent]:
 
 
 def begin_epoch(session: Session, sent: Sent) -> Session:
-    """The session once its sink numbers in a new epoch. If another one is still noted as running,
+    """The session once its sink numbers in a new epoch. If another one is still listed as running,
     nobody has seen its end."""
     key = (sent.producer, sent.epoch)
     if key in session.running:

@@ -188,8 +188,8 @@ class Transfers:
                 self._fail(moving, moving.transfer.target, report)
             elif report.get("state") == "done" and not isinstance(report.get("location"), str):
                 unplaced = "it received the state but did not report its location"
-                said = {"error": f"{unplaced}; update the agent"}
-                self._fail(moving, moving.transfer.target, said)
+                failure = {"error": f"{unplaced}; update the agent"}
+                self._fail(moving, moving.transfer.target, failure)
             elif report.get("state") == "done":
                 moving.location = report["location"]
                 moving.total = moving.bytes

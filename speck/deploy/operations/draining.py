@@ -255,12 +255,12 @@ class Draining:
             session = self._session()
             if session is None:
                 return
-            noted = replace(session, owed=numbers, undrained="", holes=holes)
+            after = replace(session, owed=numbers, undrained="", holes=holes)
             if taken is not None and self.operation.handed_over:
-                noted = replace(noted, skip=merge_taken(session.skip, taken.epochs()))
-            if noted != session:
+                after = replace(after, skip=merge_taken(session.skip, taken.epochs()))
+            if after != session:
                 records = self.context.records
-                records.write(records.sessions.put(self.context.scope, noted))
+                records.write(records.sessions.put(self.context.scope, after))
 
     def _session(self) -> Session | None:
         return self.context.records.sessions.get(

@@ -175,9 +175,7 @@ def give_up_release(context: Context, operation: Release, why: str) -> Done:
         job_name=session.job_name,
     )
     # with what is dropped: once it may be ended at its broker, nothing tells of that any more
-    return Done(
-        event, dropped=dropped, sessions=(operation.client_id,), put_sessions=mark_released
-    )
+    return Done(event, dropped=dropped, sessions=(operation.client_id,), put_sessions=mark_released)
 
 
 def find_dropped(

@@ -10,7 +10,7 @@ from speck.deploy.operations.beginnings import find_forgotten_run
 from speck.deploy.operations.coming_up import record_if_void
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.fencing import fence
-from speck.deploy.operations.outcome import Done, Outcome, Waiting
+from speck.deploy.operations.outcome import Outcome, Waiting
 from speck.deploy.operations.starting import start
 from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.ids import source_client_id

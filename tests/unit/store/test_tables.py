@@ -83,7 +83,9 @@ def test_a_kept_table_notes_what_was_written(store: Store) -> None:
 def test_who_keeps_records_in_memory_learns_of_all(store: Store) -> None:
     store.write({"n/a": {"n": 1}})
     tables, seen = Tables(store), list[tuple[str, Number | None]]()
-    table = tables.table("n", Number, on_write=lambda identity, record: seen.append((identity, record)))
+    table = tables.table(
+        "n", Number, on_write=lambda identity, record: seen.append((identity, record))
+    )
     tables.announce({**table.put(Number(2), "b"), **table.drop("a")})
     assert seen == [("a", Number(1)), ("b", Number(2)), ("a", None)]
 
