@@ -183,5 +183,5 @@ def _expect(generator: JavaProgram, word: str) -> None:
 
 def _class_path() -> str:
     # the connector logs through Flink's jars
-    jars = [edge_jar("speck-mqtt-connector.jar"), *flink_jars(flink_folder())]
+    jars = [edge_jar("speck-flink-connector.jar"), *flink_jars(flink_folder())]
     return ":".join(map(str, jars))

@@ -65,7 +65,7 @@ def engine_settings(folder: Path, checkpoint_s: float) -> flink.FlinkSettings:
         folder=folder / "engine",
         state=folder / "state",
         slots=1,
-        class_path=[edge_jar("speck-mqtt-connector.jar")],
+        class_path=[edge_jar("speck-flink-connector.jar")],
         checkpoint_interval_s=checkpoint_s,
         # as the relay has it; and the compiler that a site's small engine goes without
         java_options=[*JAVA_OPTIONS, "-XX:TieredStopAtLevel=4"],

@@ -23,7 +23,7 @@ CALIBRATION = CalibrationProgram("speck-jobs.jar", "io.speck.jobs.Calibrate")
 
 _FAT = (
     "holds speck's connector: each start of a job then takes some 7 MB of the engine's metaspace;"
-    " use a jar without it where the engine has speck-mqtt-connector.jar, as speck's images do"
+    " use a jar without it where the engine has speck-flink-connector.jar, as speck's images do"
 )
 
 

@@ -38,7 +38,7 @@ heap=${SPECK_ENGINE_HEAP:-192m}
 java="java -XX:-UsePerfData"
 
 command -v java >/dev/null || fail "java is missing; run apt-get install default-jre-headless"
-for jar in flink-dist speck-mqtt-connector speck-exit-guard; do
+for jar in flink-dist speck-flink-connector speck-exit-guard; do
     ls "$lib/$jar"*.jar >/dev/null 2>&1 || fail "$jar is not in $lib; install it there"
 done
 

@@ -18,7 +18,7 @@ flink=$2
 root=${3:-}
 docker=$(cd "$(dirname "$0")/.." && pwd)
 edge_jobs=$docker/../edge_jobs
-connector=$edge_jobs/mqtt-connector/target/speck-mqtt-connector.jar
+connector=$edge_jobs/flink-connector/target/speck-flink-connector.jar
 runtime=$edge_jobs/runtime/target/speck-runtime.jar
 guard=$edge_jobs/exit-guard/target/speck-exit-guard.jar
 

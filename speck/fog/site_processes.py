@@ -18,7 +18,7 @@ from speck.fog.site_record import SiteRecord
 from speck.fog.state import FogState
 from speck.tls.identity import CREDENTIALS, SERVICE, Identity, issue_all
 
-_CONNECTOR = "speck-mqtt-connector.jar"
+_CONNECTOR = "speck-flink-connector.jar"
 _RUNTIME = "speck-runtime.jar"
 _GUARD = "speck-exit-guard.jar"
 _START_S = 90.0  # of an engine on a whole core

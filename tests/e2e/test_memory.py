@@ -62,7 +62,7 @@ def hoard_jar(tmp_path: Path) -> Path:
     classes.mkdir()
     folder.mkdir()
     dist = next(iter(flink_folder().glob("lib/flink-dist*.jar")))
-    path = f"{dist}:{edge_jar('speck-mqtt-connector.jar')}"
+    path = f"{dist}:{edge_jar('speck-flink-connector.jar')}"
     source = Path(__file__).parents[1] / "flink_jobs" / "Hoard.java"
     subprocess.run(
         ["javac", "-nowarn", "-Xlint:none", "-cp", path, "-d", classes, source], check=True

@@ -67,7 +67,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
             folder=folder / "engine",
             state=folder / "state",
             slots=2,
-            class_path=[edge_jar("speck-mqtt-connector.jar")],
+            class_path=[edge_jar("speck-flink-connector.jar")],
             checkpoint_interval_s=0.3,
             credentials=folder / "credentials",
             tls=site,

@@ -14,7 +14,7 @@ from speck.binding import normalise_address
 from speck.model.addresses import AddressError, SecretsInAddressError
 
 # the connector's own test reads the same table
-TABLE = Path("edge_jobs/mqtt-connector/src/test/resources/addresses.txt")
+TABLE = Path("edge_jobs/mqtt/src/test/resources/addresses.txt")
 ADDRESSES = [line.split(" ") for line in TABLE.read_text().splitlines()]
 LABEL = "a" * 63
 

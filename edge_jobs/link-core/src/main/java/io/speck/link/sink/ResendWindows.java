@@ -1,0 +1,28 @@
+package io.speck.link.sink;
+
+import java.util.List;
+import java.util.concurrent.ConcurrentHashMap;
+
+/**
+ * Where a sink's writer finds the window of its committer, to put it into checkpoints: the two are
+ * operators of one chain, and neither is given the other.
+ */
+final class ResendWindows {
+    private static final ConcurrentHashMap<String, ResendWindow> OPEN = new ConcurrentHashMap<>();
+
+    private ResendWindows() {}
+
+    static void add(String key, ResendWindow window) {
+        OPEN.put(key, window);
+    }
+
+    static void remove(String key, ResendWindow window) {
+        OPEN.remove(key, window);
+    }
+
+    /** Returns nothing when the committer runs elsewhere, which no job of ours lets it. */
+    static List<NumberedMessages> snapshot(String key) {
+        ResendWindow window = OPEN.get(key);
+        return window == null ? List.of() : window.snapshot(System.nanoTime());
+    }
+}
