@@ -102,6 +102,7 @@ _LAZY = {
     "forget": f"{_COMMANDS}.forget:forget",
     "artifacts": f"{_COMMANDS}.artifacts:artifacts",
     "agent": f"{_COMMANDS}.agent:agent",
+    "runner": f"{_COMMANDS}.runner:runner",
     "ca": f"{_COMMANDS}.ca:ca",
     "token": f"{_COMMANDS}.token:token",
     "pub": f"{_COMMANDS}.pub:pub",

@@ -1,18 +1,16 @@
-"""What every engine's binder has to keep; run on the memory binder, on real Flink, and on the
-simulated one that experiments use."""
+"""What every engine's binder has to keep; run on the memory binder, on real Flink, on real
+processes, and on the simulated Flink that experiments use."""
 
 from __future__ import annotations
 
 import asyncio
-import json
+import shutil
 import threading
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from threading import Event, Timer
 from typing import Any, Protocol, cast
 from uuid import uuid4
 
@@ -21,7 +19,6 @@ import pytest
 from bench.simulated_flink import NONE, listen
 from binders.memory import World
 from speck.agent.folder import StateFolder
-from speck.agent.programs import Programs
 from speck.binding import (
     Artifact,
     ArtifactKind,
@@ -44,11 +41,11 @@ from speck.errors import (
     DuplicateJobError,
     EngineRefusedError,
     SpeckError,
-    TransientError,
     UnreachableError,
 )
 from speck.model.measurement import JobMeasure
 from speck.model.observation import RunState
+from tests.channels import LocalChannel
 from tests.declared import Need, make_need
 from tests.flink_server import (
     JOB_CLASS,
@@ -58,6 +55,7 @@ from tests.flink_server import (
     flink_cluster,
     sha256_of,
 )
+from tests.runners import PROGRAMS, LocalRunner
 from tests.third_party_kinds import third_party
 from tests.waiting import wait_for
 
@@ -157,45 +155,6 @@ class SimulatedBench:
         raise NotImplementedError("its jobs run until they are stopped")
 
 
-class LocalChannel:
-    """What an agent does, without one: the commands are carried out at once."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._programs = Programs(folder)
-        self.lost: list[UnreachableError] = []
-        """Raised instead of the next orders."""
-        self.timeout_s = 60.0
-        self.old: list[dict[str, Any]] = []
-        """Told instead of the newest status: the agent pushes a new one some time after."""
-
-    def status(self) -> dict[str, Any]:
-        if self.old:
-            return self.old.pop()
-        status: dict[str, Any] = json.loads((self._folder / "engine/status.json").read_text())
-        return status
-
-    def order(self, order: dict[str, Any]) -> dict[str, Any]:
-        if self.lost:
-            raise self.lost.pop()
-        command = {"id": uuid4().hex, "order": order}
-        withdrawn = Event()
-        timer = Timer(self.timeout_s, withdrawn.set)
-        timer.start()
-        try:
-            answer: dict[str, Any] = self._programs.order(command, print, withdrawn)["answer"]
-        except TransientError as error:
-            raise UnreachableError(f"cannot reach the engine: {error}") from error
-        finally:
-            timer.cancel()
-        return answer
-
-    def store(self, artifact: Artifact) -> None:
-        content = artifact.file.read_bytes()
-        piece = {"offset": 0, "total": len(content), "piece": b64encode(content).decode()}
-        self._programs.store({"sha256": artifact.sha256, **piece}, lambda _: None, Event())
-
-
 class SilentChannel:
     def status(self) -> dict[str, Any]:
         raise UnreachableError("cannot reach the agent of absent: it is silent")
@@ -241,6 +200,33 @@ class LoomBench:
         from loomcanal.runner import LoomRunner
 
         self.runner = LoomRunner(self._folder / "state", self.slots)
+
+
+class ProcessBench:
+    """Programs under a runner, behind the agent of its site."""
+
+    slots = 8
+
+    def __init__(self, folder: Path) -> None:
+        self.runner = LocalRunner(folder / "state", self.slots)
+        self.channel = LocalChannel(folder / "state")
+        self.jar = folder / "stepping.py"
+        shutil.copy(PROGRAMS / "stepping.py", self.jar)
+
+    def open(self) -> StreamEngine:
+        return open_engine("process", Target("", agent=self.channel))
+
+    def open_absent(self) -> StreamEngine:
+        return open_engine("process", Target("", timeout_s=2.0, agent=SilentChannel()))
+
+    def work(self) -> None:
+        """Programs work by themselves."""
+
+    def folder(self) -> str:
+        return "states stay where they are"
+
+    def bounded(self) -> tuple[str, ...]:
+        return ("--records", "5")
 
 
 class BesideBench(MemoryBench):
@@ -308,7 +294,7 @@ def older_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 SIMULATED = "simulated flink"
 WHOLE = (
-    *("memory", "loom", "memory with a loom beside it", "flink"),
+    *("memory", "loom", "memory with a loom beside it", "process", "flink"),
     pytest.param("flink in two JVMs", marks=pytest.mark.long),
     pytest.param("flink 1.20", marks=pytest.mark.long),
 )
@@ -316,7 +302,11 @@ WHOLE = (
 
 @pytest.fixture(params=[*WHOLE, SIMULATED])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    if "loom" in request.param:
+    if request.param == "process":
+        process = ProcessBench(tmp_path)
+        yield process
+        process.runner.stop()
+    elif "loom" in request.param:
         with third_party():
             loom = LoomBench(tmp_path) if request.param == "loom" else BesideBench(tmp_path)
             yield loom
@@ -357,11 +347,13 @@ def submission(
     parallelism: int = 1,
     savepoint: str | None = None,
 ) -> Submission:
+    is_program = bench.jar.suffix == ".py"
+    kind = ArtifactKind.PYFILE if is_program else ArtifactKind.JAR
     return Submission(
         engine_job_id=job or uuid4().hex,
         job_name="trial",
-        artifact=Artifact(sha256_of(bench.jar), bench.jar, ArtifactKind.JAR),
-        entry=JOB_CLASS,
+        artifact=Artifact(sha256_of(bench.jar), bench.jar, kind),
+        entry="" if is_program else JOB_CLASS,
         args=("--job-name", "trial", *args),
         parallelism=parallelism,
         state=savepoint,

@@ -1,0 +1,137 @@
+"""Reads what the runner of a site reports; it is written at the site, and so checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from speck.binding import JobException, SaveProgress
+from speck.errors import UnreachableError
+from speck.model.measurement import JobMeasure, LinkMeasure, TaskMeasure
+from speck.model.observation import EngineJob, RunState, Slots
+from speck.model.values import cut
+
+PROGRAM = "program"
+"""The only node of a program's plan."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStatus:
+    """One program. `step` is the number of its newest state, None while it has none; `report` what
+    it reports of itself (`speck.runner.reports`)."""
+
+    label: str
+    name: str
+    state: RunState
+    width: int
+    saved: bool
+    step: int | None
+    at_ms: int
+    location: str
+    failures: Sequence[Sequence[Any]] = ()
+    triggers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    restarts: int = 0
+    uptime_ms: int = 0
+    cpu_ms: float | None = None
+    bytes: int | None = None
+    report: Mapping[str, Any] = field(default_factory=dict)
+    ended_ms: int = 0
+
+    def to_job(self) -> EngineJob:
+        running = self.width if self.state is RunState.RUNNING else 0
+        return EngineJob(self.label, self.name, self.state, running, self.width)
+
+    def find_progress(self, trigger: str) -> SaveProgress | None:
+        progress = self.triggers.get(trigger)
+        if progress is None:
+            return None
+        return SaveProgress(progress["done"], progress["location"], progress["failure"])
+
+    def list_failures(self) -> list[JobException]:
+        """Newest first. The last line of a program's output mostly says what went wrong."""
+        found = []
+        for at_ms, why, log in reversed(self.failures):
+            last = log.rstrip().rpartition("\n")[2]
+            reason = cut(f"{why}: {last}" if last else why)
+            found.append(JobException(at_ms, "ProgramFailure", log or why, reason=reason))
+        return found
+
+    def measure(self) -> JobMeasure:
+        report = self.report
+        task = TaskMeasure(
+            vertex=PROGRAM,
+            name=self.name,
+            subtask=0,
+            subtasks=1,
+            is_source=True,
+            is_sink=True,
+            cpu_ms=self.cpu_ms,
+            **{name: report.get(name) for name in _OF_TASK},
+        )
+        link = LinkMeasure(
+            problem=report.get("problem"),
+            **{name: report.get(name, 0) for name in ("left_out", "lost", "dropped")},
+        )
+        return JobMeasure(
+            self.label,
+            (task,),
+            restarts=self.restarts,
+            uptime_ms=self.uptime_ms,
+            checkpoint_id=self.step,
+            checkpoint_ms=report.get("checkpoint_ms"),
+            link=link if report else None,
+        )
+
+    def list_metrics(self) -> Mapping[str, float]:
+        """The counters of a program, named like those of other engines' jobs."""
+        counts = {name: self.report.get(key) for key, name in _NAMES.items()}
+        own = dict(self.report.get("counters", {}))
+        values = {**own, **{k: v for k, v in counts.items() if v is not None}}
+        return {f"{PROGRAM}.{name}": float(value) for name, value in values.items()}
+
+
+_OF_TASK = (
+    *("busy_ms", "idle_ms", "back_pressured_ms", "records_in", "records_out"),
+    *("bytes_in", "bytes_out"),
+)
+_NAMES = {
+    "records_in": "numRecordsIn",
+    "records_out": "numRecordsOut",
+    "bytes_in": "numBytesIn",
+    "bytes_out": "numBytesOut",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerStatus:
+    """All that the runner of a site reports; `artifacts` are the Unix ms of their arrival by
+    SHA-256."""
+
+    version: str
+    turn: int
+    slots: Slots
+    folder: str
+    isolated: bool
+    programs: Mapping[str, ProgramStatus]
+    artifacts: Mapping[str, int]
+
+
+def parse_status(status: Mapping[str, Any], site: str = "the site") -> RunnerStatus:
+    """Raises UnreachableError for what no runner of this version writes."""
+    with suppress(LookupError, TypeError, ValueError, AttributeError):
+        runs = status["runs"].values()
+        programs = [ProgramStatus(**{**run, "state": RunState(run["state"])}) for run in runs]
+        return RunnerStatus(
+            str(status["version"]),
+            int(status["turn"]),
+            Slots(int(status["slots"]), int(status["free"])),
+            str(status["folder"]),
+            bool(status["isolated"]),
+            {program.label: program for program in programs},
+            dict(status["artifacts"]),
+        )
+    raise UnreachableError(
+        f"cannot reach the runner of {site}: what it reports cannot be read; update the runner"
+    )

@@ -1,0 +1,95 @@
+"""`speck runner`"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+_folder = click.Path(file_okay=False, path_type=Path)
+_ROOT = "root"
+
+
+@click.command()
+@click.option(
+    "--state-folder",
+    required=True,
+    type=_folder,
+    help="The state folder of the site's agent, under the same path.",
+)
+@click.option(
+    "--slots",
+    type=click.IntRange(1, 10_000),
+    default=16,
+    show_default=True,
+    help="How many programs run at a time; a job takes as many as its parallelism.",
+)
+@click.option(
+    "--memory-mb",
+    type=click.IntRange(0),
+    default=512,
+    show_default=True,
+    help="Memory of a program whose job does not set --memory-mb in its args (0: no limit).",
+)
+@click.option(
+    "--python", metavar="PATH", help="Python 3.11 or later for programs; default: its own."
+)
+@click.option(
+    "--as",
+    "users",
+    metavar="UIDS",
+    help="As root: a range of user ids, such as 61000-61099, of which each program gets one of its"
+    " own; or `root`, to run all of them as root.",
+)
+@click.option(
+    "--credentials",
+    envvar="SPECK_CREDENTIALS_DIR",
+    type=_folder,
+    help="The site's credentials; a program gets those of its own two brokers.",
+)
+@click.option(
+    "--cgroup",
+    "groups",
+    type=_folder,
+    help="Folder for control groups of programs; default: below a delegated one of its own.",
+)
+def runner(users: str | None, memory_mb: int, python: str | None, **options: Any) -> None:
+    """Run a site's runner until SIGTERM or Ctrl-C; the programs that it supervises go on.
+
+    It runs beside the site's agent, as a process of its own, and runs jobs whose artifact is a
+    Python program, a zipapp, a wheel or a tar archive: each is one process. It starts one again
+    that has crashed, and all after a restart of the machine.
+    """
+    import signal
+    import sys
+
+    from speck.runner.runner import Runner
+    from speck.runner.settings import Settings
+
+    settings = Settings(
+        memory_mb=memory_mb or None,
+        python=python or sys.executable,
+        uids=_choose_users(users),
+        **options,
+    )
+    site_runner = Runner(settings)
+    for what in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(what, lambda *_: site_runner.stop())
+    site_runner.run()
+
+
+def _choose_users(text: str | None) -> tuple[int, int] | None:
+    if text is None or text == _ROOT:
+        if text is None and os.geteuid() == 0:
+            raise click.UsageError(
+                "programs would run as root: give --as with a range of user ids that nobody has,"
+                " such as 61000-61099; or --as root"
+            )
+        return None
+    match = re.fullmatch(r"([1-9]\d{0,9})-([1-9]\d{0,9})", text)
+    if match is None or int(match[1]) > int(match[2]):
+        raise click.UsageError("write --as as FIRST-LAST, e.g. 61000-61099, or as root")
+    return int(match[1]), int(match[2])

@@ -1,0 +1,244 @@
+"""Claims: that a program of this id has been started once says its folder, for ever.
+
+All that a program needs is put together in a folder beside, which is then renamed: so there is a
+claim with everything, or none, and of two only one is first. A claim outlives the program; the
+lease (`lease.py`) says whether it lives.
+
+    programs/<id>/claim.json    what was asked for; never changes
+                  record.json   what has become of it
+                  artifact      shared with the folder of artifacts, which may lose its own
+                  program/      an archive of a program that Python does not run, unpacked
+                  state/        the program's own; `checkpoint` in it is the number of its state
+                  run/          what it reports, and its exit status; not carried to other sites
+                  request       the number of the last checkpoint that was asked for
+                  lease, log, log.1
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import stat
+import tarfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from speck.errors import PermanentError
+from speck.runner.copying import copy_state
+from speck.runner.files import read_own, sync_folder, write_json
+from speck.runner.processes import Session
+
+FOLDER = "programs"
+CHECKPOINT = "checkpoint"
+_LABEL = re.compile(r"[0-9a-z]{1,64}")
+_MOST_UNPACKED = 1 << 30
+_MOST_FILES = 20_000
+_MEMORY_FLAG = "--memory-mb"
+
+
+class TwiceError(PermanentError):
+    """The id has been claimed before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a program was started from. `label` is speck's id of the incarnation, `base` the state
+    that it begins from. One that is `burnt` never starts."""
+
+    label: str
+    name: str
+    artifact: str = ""
+    kind: str = ""
+    entry: str = ""
+    args: tuple[str, ...] = ()
+    width: int = 0
+    base: str | None = None
+    at_ms: int = 0
+    burnt: bool = False
+
+    @property
+    def memory_mb(self) -> int | None:
+        """The program's own limit, which its arguments name; None: they name none."""
+        pairs = itertools.pairwise(self.args)
+        texts = [value for flag, value in pairs if flag == _MEMORY_FLAG and value.isdecimal()]
+        return int(texts[-1]) if texts else None
+
+
+@dataclass(slots=True)
+class Record:
+    """What has become of a program. `wanted` is `run`, `stop` or `cancel`; `trigger` that of the
+    stop. `has_run`: it was ready once. `failures` are (Unix ms, reason, end of the log)."""
+
+    state: str = "starting"
+    wanted: str = "run"
+    trigger: str = ""
+    saved: bool = False
+    has_run: bool = False
+    starts: int = 0
+    session: Session | None = None
+    triggers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failures: list[tuple[int, str, str]] = field(default_factory=list)
+    ended_ms: int = 0
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("finished", "canceled", "failed")
+
+
+def read_claim(folder: Path) -> tuple[Claim, Record] | None:
+    """A claim and what has become of it; None: the folder holds none."""
+    content = read_own(folder / "claim.json")
+    if content is None:
+        return None
+    record = read_own(folder / "record.json") or {}
+    if record.get("session"):
+        record["session"] = Session(**record["session"])
+    record["failures"] = [tuple(failure) for failure in record.get("failures", [])]
+    return Claim(**{**content, "args": tuple(content["args"])}), Record(**record)
+
+
+def store_record(folder: Path, record: Record) -> None:
+    write_json(folder / "record.json", asdict(record))
+
+
+def make_claim(root: Path, claim: Claim, artifact: Path | None, owner: tuple[int, int]) -> Path:
+    """Claim an id, with a copy of its base. `artifact` is the file to run (None: burnt), `owner`
+    the user and group of the program. Raises TwiceError, PermanentError and OSError; then nothing
+    is left."""
+    if not _LABEL.fullmatch(claim.label):
+        raise PermanentError(f"{claim.label!r:.80} is no id")
+    final = root / claim.label
+    if final.exists():
+        raise TwiceError(f"{claim.label} has been started")
+    fresh = root / f".{uuid4().hex}"
+    fresh.mkdir(parents=True, mode=0o755)
+    try:
+        if artifact is not None:
+            _fill(fresh, claim, artifact, owner)
+        write_json(fresh / "claim.json", asdict(claim))
+        (fresh / "claim.json").chmod(0o600)
+        state = "failed" if claim.burnt else "starting"
+        store_record(fresh, Record(state=state, ended_ms=claim.at_ms if claim.burnt else 0))
+        (fresh / "record.json").chmod(0o600)
+        try:
+            fresh.rename(final)
+        except OSError as error:
+            if final.exists():
+                raise TwiceError(f"{claim.label} has been started") from error
+            raise
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    sync_folder(root)
+    return final
+
+
+def _fill(folder: Path, claim: Claim, artifact: Path, owner: tuple[int, int]) -> None:
+    base = _find_base(claim.base)
+    try:
+        os.link(artifact, folder / "artifact")
+    except FileNotFoundError:
+        raise PermanentError(f"the artifact {claim.artifact} is not here") from None
+    except OSError:
+        shutil.copyfile(artifact, folder / "artifact")
+    (folder / "artifact").chmod(0o644)
+    if tarfile.is_tarfile(artifact):
+        _unpack(artifact, folder / "program")
+    if base is None:
+        (folder / "state").mkdir()
+    else:
+        copy_state(base, folder / "state")
+    (folder / "run").mkdir(mode=0o700)
+    _hand_over(folder, owner)
+
+
+def _hand_over(folder: Path, owner: tuple[int, int]) -> None:
+    """Give a program its state. The state's group stays that of the folder, so that the agent,
+    whose group it is, reads it; files that are shared with a base keep their owner."""
+    uid, gid = owner
+    os.chown(folder / "run", uid, gid)
+    if uid == os.geteuid():
+        return
+    group = folder.stat().st_gid
+    for inner, _, names in os.walk(folder / "state"):
+        os.chown(inner, uid, group)
+        os.chmod(inner, stat.S_ISGID | 0o750)
+        for name in names:
+            file = Path(inner, name)
+            if file.stat().st_nlink == 1:
+                os.chown(file, uid, group)
+
+
+def _find_base(location: str | None) -> Path | None:
+    if location is None:
+        return None
+    base = Path(location.removeprefix("file://"))
+    if not (base / CHECKPOINT).is_file():
+        raise PermanentError(f"no state is at {location}")
+    return base
+
+
+def _unpack(archive: Path, target: Path) -> None:
+    """Unpack a tar archive. Raises PermanentError for one that reaches out of its folder, or is too
+    large."""
+    target.mkdir()
+    try:
+        with tarfile.open(archive) as tar:
+            total = count = 0
+            for member in tar:
+                total, count = total + member.size, count + 1
+                if total > _MOST_UNPACKED or count > _MOST_FILES:
+                    raise PermanentError(
+                        f"the archive holds over {_MOST_FILES} files or {_MOST_UNPACKED} bytes"
+                    )
+                tar.extract(member, target, filter="data")
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise PermanentError(f"the archive cannot be unpacked: {error}") from error
+
+
+def list_claims(root: Path) -> Mapping[str, tuple[Claim, Record]]:
+    """All claims by id; what a start that was cut short has left is deleted."""
+    found = {}
+    for folder in sorted(root.iterdir()):
+        if folder.name.startswith("."):
+            shutil.rmtree(folder, ignore_errors=True)
+        elif (claim := read_claim(folder)) is not None:
+            found[folder.name] = claim
+    return found
+
+
+def read_checkpoint(state: Path) -> tuple[int, int] | None:
+    """The number of a state and when it was written (Unix ms); None: it is not complete."""
+    with suppress(OSError):
+        file = state / CHECKPOINT
+        status = file.lstat()
+        if stat.S_ISREG(status.st_mode) and status.st_size >= 8:
+            with file.open("rb") as stream:
+                return int.from_bytes(stream.read(8), "big"), status.st_mtime_ns // 1_000_000
+    return None
+
+
+def raise_checkpoint(state: Path) -> None:
+    """Number the state that a program has left as it ended, above what it has numbered itself."""
+    number, _ = read_checkpoint(state) or (0, 0)
+    fresh = state / f".{CHECKPOINT}.new"
+    with fresh.open("wb") as out:
+        out.write((number + 1).to_bytes(8, "big"))
+        out.flush()
+        os.fsync(out.fileno())
+    status = state.stat()
+    if status.st_uid != os.geteuid():
+        os.chown(fresh, status.st_uid, status.st_gid)
+        fresh.chmod(0o640)
+    fresh.rename(state / CHECKPOINT)
+    sync_folder(state)
+
+
+def now_ms() -> int:
+    return int(time.time() * 1000)

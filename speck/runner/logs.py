@@ -1,0 +1,32 @@
+"""Logs of programs: their output, in a file that outlives the runner."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+MOST = 2 << 20
+"""Bytes of a log; twice as many are kept."""
+_TAIL = 4096
+
+
+def rotate(log: Path) -> None:
+    """Keep a log that has grown too long as `.1`, and go on in the same file: the program has it
+    open, and appends to it. What it writes at this very moment may be lost."""
+    with suppress(OSError):
+        if log.stat().st_size > MOST:
+            shutil.copyfile(log, log.with_name(f"{log.name}.1"))
+            os.truncate(log, 0)
+
+
+def read_tail(log: Path, since: int = 0) -> str:
+    """The last lines of a log, of what was written after `since` bytes."""
+    try:
+        with log.open("rb") as stream:
+            size = stream.seek(0, os.SEEK_END)
+            stream.seek(max(size - _TAIL, since if since <= size else 0))
+            return stream.read(_TAIL).decode(errors="replace").strip()
+    except OSError:
+        return ""

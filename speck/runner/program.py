@@ -1,0 +1,466 @@
+"""The life of one program: started, watched, started again after a crash, stopped."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from speck.runner import claims
+from speck.runner.claims import Claim, Record
+from speck.runner.credentials import copy_credentials, find_brokers, list_credentials
+from speck.runner.files import read_foreign, write_json
+from speck.runner.groups import Group
+from speck.runner.lease import acquire_lease, is_held
+from speck.runner.logs import read_tail, rotate
+from speck.runner.processes import (
+    Process,
+    Session,
+    find_holders,
+    find_mains,
+    find_members,
+    list_sessions,
+    read_boot,
+    read_process,
+    send,
+)
+from speck.runner.reports import Report, parse_report
+from speck.runner.settings import Settings
+
+_LAUNCH = Path(__file__).with_name("launch.py").read_text()
+_SHIM = """
+read -r go || exit 0
+[ "$go" = go ] || exit 0
+status=$1; shift
+outside=
+trap 'outside=outside' TERM INT HUP
+"$@" </dev/null
+echo "$? $outside" >"$status"
+"""
+"""The parent of a program, of some 100 kB: it waits until its start is recorded, and writes down
+the program's exit status, which only a parent is told, also where the runner is gone. The runner
+never sends it a signal: if it gets one, the machine is being shut down, and the program has not
+ended by itself."""
+
+_TRIGGERS_KEPT = 20
+_FAILURES_KEPT = 3
+_STEADY_S = 60.0
+"""A program that has run for so long has recovered: the next crash is a first one."""
+_LOOK_S = 1.0
+_RENEW_S = 30.0
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a program uses: CPU time since its start, and memory."""
+
+    cpu_ms: float | None = None
+    bytes: int | None = None
+
+
+class Program:
+    """One claim, and what the runner does about it."""
+
+    def __init__(self, folder: Path, claim: Claim, record: Record, settings: Settings) -> None:
+        self.claim, self.record, self.folder = claim, record, folder
+        self.report, self.usage = Report(), Usage()
+        self._settings = settings
+        self._shim: subprocess.Popen[bytes] | None = None
+        self._due = self._began = self._asked_at = 0.0
+        self._looked = self._renewed = float("-inf")
+        self._backoff_s = settings.retry_first_s
+        self._log_at = 0
+        self._group: Group | None = None
+        self._over_memory = self._is_late = False
+        self._requested = 0
+
+    def join(self, groups: Path | None) -> None:
+        """Go on with a program after a start of the runner: it lives, or is about to be started
+        again."""
+        if groups is not None:
+            self._group = Group(groups / self.claim.label)
+        with suppress(OSError, ValueError):
+            self._requested = int((self.folder / "request").read_text())
+        self._began = self._asked_at = time.monotonic()
+        if self.over:
+            return
+        if not self.alive and self.record.starts:
+            self.record.state = "restarting"
+        elif self.record.wanted == "stop":
+            send(self._find_mains(), signal.SIGTERM)
+
+    @property
+    def alive(self) -> bool:
+        return is_held(self.folder / "lease")
+
+    @property
+    def over(self) -> bool:
+        return self.record.over
+
+    @property
+    def holds_slots(self) -> bool:
+        return not self.over and self.record.session is not None
+
+    @property
+    def state_folder(self) -> Path:
+        return self.folder / "state"
+
+    # -- orders
+
+    def cancel(self) -> None:
+        if not self.over:
+            self.record.wanted = "cancel"
+            self._store()
+
+    def stop(self, trigger: str) -> None:
+        """Ask the program to end; it saves its state."""
+        if trigger in self.record.triggers:
+            return
+        self._set_trigger(trigger, done=False)
+        if self.record.state != "running":
+            self._set_trigger(trigger, failure=f"it is {self.record.state}")
+        else:
+            self.record.wanted, self.record.trigger = "stop", trigger
+            self.record.state = "stopping"
+            self._asked_at = time.monotonic()
+        self._store()  # first: a runner that dies now must know why the program ends
+        if self.record.wanted == "stop":
+            send(self._find_mains(), signal.SIGTERM)
+
+    def save(self, trigger: str) -> None:
+        """Ask the program for a checkpoint."""
+        if trigger in self.record.triggers:
+            return
+        if self.record.state != "running":
+            self._set_trigger(trigger, failure=f"it is {self.record.state}")
+        elif self.report.request is None:
+            self._set_trigger(trigger, failure="the program takes no checkpoints on request")
+        else:
+            self._requested += 1
+            self._set_trigger(trigger, done=False)
+            self.record.triggers[trigger]["request"] = self._requested
+            (self.folder / "request.new").write_text(str(self._requested))
+            (self.folder / "request.new").rename(self.folder / "request")
+        self._store()
+
+    def _set_trigger(self, trigger: str, *, done: bool = True, failure: str | None = None) -> None:
+        location = self.location if done and failure is None else None
+        entry = {"done": done or failure is not None, "location": location, "failure": failure}
+        triggers = {k: v for k, v in self.record.triggers.items() if k != trigger}
+        self.record.triggers = {**dict(list(triggers.items())[-_TRIGGERS_KEPT:]), trigger: entry}
+
+    @property
+    def location(self) -> str:
+        return f"file://{self.state_folder}"
+
+    # -- the life
+
+    def tick(self, free: int) -> None:
+        """Do what is due, with so many slots free. Raises OSError."""
+        if self._shim is not None:
+            self._shim.poll()  # or it would stay as a zombie
+        if self.over:
+            return
+        if self.alive:
+            self._watch()
+        elif self.record.session is not None:
+            self._bury()
+        elif self.record.wanted == "cancel":
+            self._end("canceled")
+        elif time.monotonic() >= self._due and self.claim.width <= free:
+            self._start()
+
+    def _watch(self) -> None:
+        if self.record.wanted == "cancel":
+            self._kill()
+            return
+        now = time.monotonic()
+        content = read_foreign(self.folder / "run/report.json")
+        self.report = parse_report(content, self.record.starts) or self.report
+        is_ready = self.report.ready
+        if is_ready is None:
+            is_ready = now - self._began > self._settings.quiet_s
+        if is_ready and self.record.state in ("starting", "restarting"):
+            self.record.state, self.record.has_run = "running", True
+            self._store()
+        if now - self._began > _STEADY_S:
+            self._backoff_s = self._settings.retry_first_s
+        self._answer_saves()
+        if self.record.wanted == "stop" and now - self._asked_at > self._settings.stop_s:
+            self._is_late = True
+            self._kill()
+        if now - self._looked >= _LOOK_S:
+            self._looked = now
+            self._look()
+
+    def _answer_saves(self) -> None:
+        waiting = [t for t, entry in self.record.triggers.items() if not entry["done"]]
+        for trigger in waiting:
+            request = self.record.triggers[trigger].get("request")
+            if request is not None and (self.report.request or 0) >= request:
+                self._set_trigger(trigger)
+                self._store()
+
+    def _look(self) -> None:
+        """See to memory, the log and credentials."""
+        members = self.find_members()
+        self.usage = Usage(sum(m.cpu_ms for m in members), sum(m.bytes for m in members))
+        if self._group is not None and (cpu_ms := self._group.cpu_ms()) is not None:
+            self.usage.cpu_ms = cpu_ms
+        most = self._memory_bytes
+        limited = self._group is not None and self._group.limits_memory
+        if most is not None and not limited and (self.usage.bytes or 0) > most:
+            self._over_memory = True
+            self._kill()
+        rotate(self.folder / "log")
+        if time.monotonic() - self._renewed > _RENEW_S:
+            self._renew_credentials()
+
+    @property
+    def _memory_bytes(self) -> int | None:
+        memory_mb = self.claim.memory_mb or self._settings.memory_mb
+        return None if memory_mb is None else memory_mb << 20
+
+    # -- its end
+
+    def _bury(self) -> None:
+        """It has ended: see how, and what follows."""
+        self._kill()  # what it may have left running
+        exit_status, from_outside = self._read_exit()
+        wanted, trigger = self.record.wanted, self.record.trigger
+        session, self.record.session, self.usage = self.record.session, None, Usage()
+        has_shut_down = from_outside or session is None or session.boot != read_boot()
+        if wanted == "cancel":
+            self._end("canceled")
+        elif exit_status == 0 and wanted == "stop":
+            claims.raise_checkpoint(self.state_folder)
+            self._set_trigger(trigger)
+            self.record.saved = True
+            self._end("finished")
+        elif exit_status == 0 and not has_shut_down:
+            self._end("finished")
+        elif wanted == "stop":
+            reason = self._fail(exit_status)
+            self._set_trigger(trigger, failure=f"{reason} while it was being stopped")
+            self._end("failed")
+        elif has_shut_down:
+            self._begin_again(0.0)
+        else:
+            self._fail(exit_status)
+            if self.record.has_run:
+                self._begin_again(self._backoff_s)
+                self._backoff_s = min(self._settings.retry_most_s, 2 * self._backoff_s)
+            else:
+                self._end("failed")
+
+    def _begin_again(self, after_s: float) -> None:
+        self._due = time.monotonic() + after_s
+        self.record.state = "restarting"
+        self._store()
+
+    def _read_exit(self) -> tuple[int | None, bool]:
+        """The exit status, and whether the machine was shut down; None: it did not get to one."""
+        text = read_foreign(self.folder / f"run/exit.{self.record.starts}") or b""
+        status, *outside = text.split() or [b""]
+        return (int(status) if status.isdigit() else None), bool(outside)
+
+    def _explain(self, exit_status: int | None) -> str:
+        most = self.claim.memory_mb or self._settings.memory_mb
+        kills = self._group.count_kills() if self._group is not None else 0
+        if self._over_memory or kills:
+            return f"it used more than {most} MB of memory; give it more with --memory-mb"
+        if self._is_late:
+            return f"it did not end within {self._settings.stop_s:g} s of SIGTERM"
+        if exit_status is None:
+            return "it was killed"
+        if exit_status > 128:
+            with suppress(ValueError):
+                return f"it was ended by {signal.Signals(exit_status - 128).name}"
+        return f"it ended with status {exit_status}"
+
+    def _fail(self, exit_status: int | None) -> str:
+        reason = self._explain(exit_status)
+        self._note(reason, read_tail(self.folder / "log", self._log_at))
+        return reason
+
+    def _note(self, reason: str, trace: str = "") -> None:
+        failures = [*self.record.failures, (claims.now_ms(), reason, trace)]
+        self.record.failures = failures[-_FAILURES_KEPT:]
+
+    def _end(self, state: str) -> None:
+        self.record.state, self.record.ended_ms = state, claims.now_ms()
+        for trigger in [t for t, entry in self.record.triggers.items() if not entry["done"]]:
+            self._set_trigger(trigger, failure=f"it is {state}")
+        self._store()
+        if self._group is not None:
+            self._group.remove()
+        shutil.rmtree(self.folder / "run/credentials", ignore_errors=True)
+
+    def _kill(self) -> None:
+        if self._group is not None:
+            self._group.kill()
+        send(self.find_members(), signal.SIGKILL)
+
+    def find_members(self) -> list[Process]:
+        """Its processes; those that hold its lease, if it has left its session."""
+        in_group = self._group.members() if self._group is not None else []
+        session = self.record.session
+        in_session = find_members(session) if session is not None else []
+        members = list({each.pid: each for each in (*in_group, *in_session)}.values())
+        return members or (find_holders(self.folder / "lease") if self.alive else [])
+
+    def _find_mains(self) -> list[Process]:
+        session = self.record.session
+        if session is None:
+            return []
+        return find_mains(find_members(session, list_sessions()), session.id)
+
+    # -- its start
+
+    def _start(self) -> None:
+        if not self.state_folder.is_dir():
+            self._note("its state is gone; without it, it does not start")
+            self._end("failed")
+            return
+        lease = acquire_lease(self.folder / "lease")
+        if lease is None:
+            return
+        try:
+            self._spawn(lease)
+        finally:
+            os.close(lease)
+
+    def _spawn(self, lease: int) -> None:
+        """Start the shim, record that, and only then let it start the program: a runner that dies
+        in between leaves nothing that nobody knows of."""
+        self.record.starts += 1
+        self._write_start()
+        log = os.open(
+            self.folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o640
+        )
+        try:
+            self._log_at = os.fstat(log).st_size
+            uid, gid = self._owner
+            is_other = uid != os.geteuid()
+            shim = subprocess.Popen(
+                ["/bin/sh", "-c", _SHIM, "speck-program", *self._command()],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                cwd=self.state_folder,
+                env=self._environment(),
+                pass_fds=(lease,),
+                start_new_session=True,
+                umask=0o027,
+                user=uid if is_other else None,
+                group=gid if is_other else None,
+                extra_groups=[] if is_other else None,
+            )
+        finally:
+            os.close(log)
+        self._shim = shim
+        process = read_process(shim.pid)
+        self.record.session = Session(shim.pid, read_boot(), process.began if process else 0)
+        self.record.state = "restarting" if self.record.has_run else "starting"
+        self.report, self._over_memory = Report(), False
+        self._began = self._looked = time.monotonic()
+        if self._group is not None:
+            self._group.make(self._memory_bytes)
+            self._group.enter(shim.pid)
+        self._store()
+        assert shim.stdin is not None
+        with suppress(BrokenPipeError), shim.stdin as pipe:
+            pipe.write(b"go\n")
+
+    @property
+    def _owner(self) -> tuple[int, int]:
+        """The user and group of the program: those of the folder that was made for it."""
+        status = (self.folder / "run").stat()
+        return status.st_uid, status.st_gid
+
+    def _write_start(self) -> None:
+        for old in (self.folder / "run").glob("exit.*"):
+            old.unlink()
+        start = self.folder / "run/start.json"
+        about = {"artifact": str(self.folder / "artifact"), "entry": self.claim.entry}
+        write_json(start, {**about, "args": self.claim.args}, durable=False)
+        start.chmod(0o400)
+        os.chown(start, *self._owner)
+        self._renew_credentials()
+
+    def _renew_credentials(self) -> None:
+        self._renewed = time.monotonic()
+        if self._settings.credentials is None:
+            return
+        folder = self.folder / "run/credentials"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        os.chown(folder, *self._owner)
+        files = list_credentials(self._settings.credentials, find_brokers(self.claim.args))
+        copy_credentials(files, folder, *self._owner)
+
+    def _command(self) -> Sequence[str]:
+        exit_file = str(self.folder / f"run/exit.{self.record.starts}")
+        unpacked = self.folder / "program"
+        if unpacked.is_dir():
+            return [exit_file, str(unpacked / self.claim.entry), *self.claim.args]
+        start = str(self.folder / "run/start.json")
+        return [exit_file, self._settings.python, "-u", "-P", "-c", _LAUNCH, start]
+
+    def _environment(self) -> Mapping[str, str]:
+        """Nothing of the runner's own but what leads to brokers; the agent's token is not there."""
+        kept = {k: os.environ[k] for k in ("TZ", "SPECK_MQTT_VIA") if k in os.environ}
+        run = str(self.folder / "run")
+        return {
+            **kept,
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "HOME": run,
+            "TMPDIR": run,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONNOUSERSITE": "1",
+            "MALLOC_ARENA_MAX": "2",
+            "SPECK_STATE_DIR": str(self.state_folder),
+            "SPECK_REPORT": f"{run}/report.json",
+            "SPECK_REQUEST": str(self.folder / "request"),
+            "SPECK_START": str(self.record.starts),
+            "SPECK_CREDENTIALS_DIR": f"{run}/credentials",
+        }
+
+    def _store(self) -> None:
+        claims.store_record(self.folder, self.record)
+
+    # -- what is reported of it
+
+    def describe(self) -> dict[str, Any]:
+        """For the status."""
+        record, checkpoint = self.record, claims.read_checkpoint(self.state_folder)
+        number, at_ms = checkpoint or (None, 0)
+        about = {
+            "label": self.claim.label,
+            "name": self.claim.name,
+            "state": record.state,
+            "width": self.claim.width,
+            "saved": record.saved,
+            "step": number,
+            "at_ms": at_ms,
+            "location": self.location,
+            "failures": record.failures,
+            "triggers": record.triggers,
+        }
+        if record.over:
+            return {**about, "ended_ms": record.ended_ms}
+        return {
+            **about,
+            "restarts": max(0, record.starts - 1),
+            "uptime_ms": int((time.monotonic() - self._began) * 1000),
+            "cpu_ms": self.usage.cpu_ms,
+            "bytes": self.usage.bytes,
+            "report": self.report.to_json(),
+        }

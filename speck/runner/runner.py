@@ -1,0 +1,252 @@
+"""The runner's loop: it takes orders, sees to its programs, and writes its status.
+
+Orders and status lie in the folder that the agent shares (`speck.agent.programs`). An order is
+answered after the status shows its effect; each answer and status carries a `turn`, by which a
+status from before an order is told from a later one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from speck.agent.programs import FOLDER
+from speck.errors import PermanentError
+from speck.runner.claims import FOLDER as PROGRAMS
+from speck.runner.claims import Claim, TwiceError, list_claims, make_claim, now_ms, read_claim
+from speck.runner.files import write_json
+from speck.runner.groups import find_groups
+from speck.runner.lease import acquire_lease
+from speck.runner.program import Program
+from speck.runner.settings import Settings
+
+_TURN_S = 0.05
+_ENDED_SHOWN = 50
+Order = Mapping[str, Any]
+
+
+class Runner:
+    """The programs of one site; `run` returns after `stop`, and the programs go on."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises PermanentError when another runner has the folder, or a setting is unusable."""
+        self._settings = settings
+        root = settings.state_folder.resolve()
+        self._root, self._engine = root / PROGRAMS, root / FOLDER
+        self._turn = now_ms()
+        self._stopping = threading.Event()
+        self._making = ThreadPoolExecutor(1, "claims")
+        self._made: dict[str, Future[Program | None]] = {}
+        self._shown: tuple[float, Any] = (0.0, None)
+        try:
+            for folder in (self._root, *(self._engine / n for n in ("orders", "answers"))):
+                folder.mkdir(parents=True, exist_ok=True)
+            self._lock = acquire_lease(self._engine / "runner.lock")
+            self._groups = find_groups(settings.groups)
+            self._ids = self._choose_ids()
+        except OSError as error:
+            raise PermanentError(f"cannot use the state folder {root}: {error}") from error
+        if self._lock is None:
+            raise PermanentError(f"cannot start: another runner supervises programs in {root}")
+        self.programs: dict[str, Program] = {}
+        """By their ids; of the loop's thread."""
+        for label, (claim, record) in list_claims(self._root).items():
+            self._add(Program(self._root / label, claim, record, settings))
+        self._write_status()
+
+    def run(self) -> None:
+        """Supervise until `stop` is called."""
+        try:
+            while not self._stopping.wait(_TURN_S):
+                self._turn_once()
+        finally:
+            self._making.shutdown(cancel_futures=True)
+            if self._lock is not None:
+                os.close(self._lock)
+
+    def stop(self) -> None:
+        """Return from `run` soon; the programs are left as they are."""
+        self._stopping.set()
+
+    def _turn_once(self) -> None:
+        for _, file, order in sorted(self._list_orders(), key=lambda each: each[:2]):
+            self._take(file, order)
+        for name in [name for name, made in self._made.items() if made.done()]:
+            self._answer(self._engine / "orders" / name, self._finish(self._made.pop(name)))
+        for program in list(self.programs.values()):
+            if not program.over:
+                self._tend(program)
+        self._write_status()
+
+    def _tend(self, program: Program) -> None:
+        try:
+            program.tick(self._free)
+        except OSError as error:  # a disk that is full, or fails: it is tried again
+            print(f"cannot see to {program.claim.name}: {error}", file=sys.stderr, flush=True)
+
+    def _add(self, program: Program) -> None:
+        program.join(self._groups)
+        self.programs[program.claim.label] = program
+
+    @property
+    def _free(self) -> int:
+        held = sum(each.claim.width for each in self.programs.values() if each.holds_slots)
+        return self._settings.slots - held
+
+    def _choose_ids(self) -> list[int]:
+        uids = self._settings.uids
+        if uids is None:
+            return []
+        if os.geteuid() != 0:
+            raise PermanentError(
+                "cannot give programs users of their own: start the runner as root"
+            )
+        return list(range(uids[0], uids[1] + 1))
+
+    # -- orders
+
+    def _list_orders(self) -> Iterator[tuple[float, Path, Order]]:
+        """Those that may still be taken and have no answer."""
+        for file in (self._engine / "orders").iterdir():
+            is_open = file.suffix != ".new" and file.name not in self._made
+            if is_open and not (self._engine / "answers" / file.name).exists():
+                with suppress(OSError, ValueError, LookupError, TypeError):
+                    content = json.loads(file.read_bytes())
+                    if content["until"] > time.time():
+                        yield float(content["until"]), file, content["order"]
+
+    def _take(self, file: Path, order: Order) -> None:
+        """Carry out an order. Claims are made by a thread: to copy a state may take long."""
+        try:
+            do = order["do"]
+            if do in ("start", "burn"):
+                make = self._start if do == "start" else self._burn
+                self._made[file.name] = self._making.submit(make, order)
+                return
+            answer = self._act(do, order)
+        except (LookupError, TypeError, ValueError, OSError) as error:
+            answer = {"refused": f"the runner cannot do this: {error!r}"}
+        self._answer(file, answer)
+
+    def _act(self, do: str, order: Order) -> Mapping[str, Any]:
+        if do == "look":
+            return {}
+        if do == "discard":
+            (self._engine / "artifacts" / Path(order["artifact"]).name).unlink(missing_ok=True)
+            return {}
+        program = self._find(order["label"])
+        if program is None:
+            return {"refused": f"{order['label']} is not known"}
+        match do:
+            case "cancel":
+                program.cancel()
+            case "stop":
+                program.stop(order["trigger"])
+            case "save":
+                program.save(order["trigger"])
+            case _:
+                return {"refused": f"this runner does not know how to {do!r}; update it"}
+        return {}
+
+    def _find(self, label: str) -> Program | None:
+        return self.programs.get(label)
+
+    def _start(self, order: Order) -> Program | None:
+        claim = Claim(
+            label=order["label"],
+            name=order["name"],
+            artifact=Path(order["artifact"]).name,
+            kind=order["kind"],
+            entry=order["entry"],
+            args=tuple(order["args"]),
+            width=int(order["width"]),
+            base=order["state"],
+            at_ms=now_ms(),
+        )
+        artifact = self._engine / "artifacts" / claim.artifact
+        return self._claim(claim, artifact)
+
+    def _burn(self, order: Order) -> Program | None:
+        return self._claim(Claim(order["label"], "burnt", at_ms=now_ms(), burnt=True), None)
+
+    def _claim(self, claim: Claim, artifact: Path | None) -> Program | None:
+        folder = make_claim(self._root, claim, artifact, self._find_owner())
+        made = read_claim(folder)
+        return Program(folder, *made, self._settings) if made is not None else None
+
+    def _find_owner(self) -> tuple[int, int]:
+        """A user that no program has whose files are still there."""
+        if not self._ids:
+            return os.geteuid(), os.getegid()
+        taken = set()
+        for folder in self._root.iterdir():
+            with suppress(OSError):
+                taken.add((folder / "run").stat().st_uid)
+        free = next((each for each in self._ids if each not in taken), None)
+        if free is None:
+            raise PermanentError(
+                f"no user is free for it: all {len(self._ids)} of --uids are taken"
+            )
+        return free, free
+
+    def _finish(self, made: Future[Program | None]) -> Mapping[str, Any]:
+        try:
+            program = made.result()
+        except TwiceError as error:
+            return {"refused": str(error), "twice": True}
+        except (PermanentError, OSError, LookupError, TypeError, ValueError) as error:
+            return {"refused": str(error)}
+        if program is not None:
+            self._add(program)
+        return {}
+
+    def _answer(self, file: Path, answer: Mapping[str, Any]) -> None:
+        self._turn += 1
+        self._write_status()  # first: who has the answer sees its effect
+        write_json(self._engine / "answers" / file.name, {**answer, "turn": self._turn})
+
+    # -- status
+
+    def _write_status(self) -> None:
+        """The figures alone are no reason to write it."""
+        ended = sorted(
+            (each for each in self.programs.values() if each.over),
+            key=lambda each: -each.record.ended_ms,
+        )
+        shown = [each for each in self.programs.values() if not each.over]
+        programs = [each.describe() for each in (*shown, *ended[:_ENDED_SHOWN])]
+        status = {
+            "version": f"process 1 (Python {platform.python_version()})",
+            "turn": self._turn,
+            "slots": self._settings.slots,
+            "free": max(0, self._free),
+            "folder": str(self._root),
+            "isolated": bool(self._ids) or None,
+            "memory_by": "group" if self._groups is not None else "watch",
+            "artifacts": self._list_artifacts(),
+        }
+        figures = ("report", "uptime_ms", "cpu_ms", "bytes", "step", "at_ms")
+        plain = [{k: v for k, v in each.items() if k not in figures} for each in programs]
+        at, before = self._shown
+        if (status, plain) != before or time.monotonic() - at > self._settings.renew_s:
+            self._shown = time.monotonic(), (status, plain)
+            runs = {each["label"]: each for each in programs}
+            write_json(self._engine / "status.json", {**status, "runs": runs}, durable=False)
+
+    def _list_artifacts(self) -> dict[str, int]:
+        found = {}
+        with suppress(FileNotFoundError):
+            for file in (self._engine / "artifacts").iterdir():
+                if file.suffix != ".part":
+                    with suppress(FileNotFoundError):
+                        found[file.name] = int(file.stat().st_mtime * 1000)
+        return found

@@ -1,0 +1,34 @@
+"""The settings of a runner."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`state_folder` is the agent's. Programs of Python run in `python`. Up to `slots` run at a
+    time, each with the memory that its `--memory-mb` says, or `memory_mb` (None: no limit).
+
+    With `uids` (first, last) each program has a user of its own out of these; otherwise all run as
+    the runner's user. `credentials` is the folder of the site's files; `groups` one for control
+    groups, if not found by itself. A program may take `stop_s` seconds to end, and counts as
+    running once it reports so, or, if it reports nothing, after `quiet_s`. After a crash it is
+    started again after `retry_first_s`, doubled each time up to `retry_most_s`.
+    Figures in the status are at most `renew_s` old; anything else is written at once.
+    """
+
+    state_folder: Path
+    slots: int = 16
+    memory_mb: int | None = 512
+    python: str = sys.executable
+    uids: tuple[int, int] | None = None
+    credentials: Path | None = None
+    groups: Path | None = None
+    stop_s: float = 60.0
+    quiet_s: float = 3.0
+    retry_first_s: float = 1.0
+    retry_most_s: float = 60.0
+    renew_s: float = 1.0
