@@ -108,13 +108,15 @@ OPTIONS = {name: option for name, (_, option) in options_of(JobOptions).items()}
 
 @dataclass(frozen=True, slots=True)
 class JobDescription(JobOptions):
-    """A job as its user wrote it. Exactly one of `spe_address` and `site` is given."""
+    """A job as its user wrote it. Exactly one of `spe_address` and `site` is given. `engine` is the
+    kind of engine that the user means, where a site has two."""
 
     job_name: str
     source_topic: str
     sink_topic: str
     job_path: str
     entry_class: str = ""
+    engine: str | None = None
     spe_address: str | None = None
     site: str | None = None
     source_broker: str | None = None

@@ -12,7 +12,14 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 
-from speck.binding import Artifact, find_taker, judge_artifact, normalise_address, topic_fault
+from speck.binding import (
+    Artifact,
+    ArtifactKind,
+    find_taker,
+    judge_artifact,
+    normalise_address,
+    topic_fault,
+)
 from speck.errors import MOST_PROBLEMS, InvalidError, NotFoundError, Problem, suggest
 from speck.model.composition import (
     Composition,
@@ -298,6 +305,10 @@ class _Resolver:
         """Have the engine's binder judge the file."""
         hint = self._entry_faults < _ENTRY_HINTS
         engine = find_taker(site.spe, artifact.kind)
+        if job.engine is not None and job.engine != engine.kind:
+            why = _describe_other(job.engine, site, artifact.kind, engine.kind)
+            self._problem(f"{path}.engine", why)
+            return False
         judgement = judge_artifact(engine.kind, artifact, job.entry_class, hint=hint)
         if judgement.fault is not None:
             self._entry_faults += judgement.at_entry
@@ -406,3 +417,13 @@ class _Resolver:
         if sink is not None:
             node = replace(node, port=(Link(sink.name, job.sink_topic),))
         self.nodes.append(node)
+
+
+def _describe_other(wanted: str, site: Site, kind: ArtifactKind, taker: str) -> str:
+    """Why a job does not run on the engine that it names."""
+    if wanted in (each.kind for each in site.spe.all):
+        return f"at site {site.name} an engine of kind {taker} runs files of kind {kind}"
+    return (
+        f"site {site.name} has no engine of kind {wanted}; one that is reached through the site's"
+        f" agent is added with `speck site update {site.name} --beside {wanted}`"
+    )

@@ -53,6 +53,7 @@ class _Placing(StrictSchema):
 
     spe_address = EngineAddress(allow_none=True)
     site = Name(allow_none=True)
+    engine = Name(allow_none=True)
     source_broker = BrokerAddress(allow_none=True)
     source_site = Name(allow_none=True)
     sink_broker = BrokerAddress(allow_none=True)

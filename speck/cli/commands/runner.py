@@ -57,7 +57,7 @@ _ROOT = "root"
     help="Folder for control groups of programs; default: below a delegated one of its own.",
 )
 def runner(users: str | None, memory_mb: int, python: str | None, **options: Any) -> None:
-    """Run a site's runner until SIGTERM or Ctrl-C; the programs that it supervises go on.
+    """Run a site's runner of programs, which go on without it.
 
     It runs beside the site's agent, as a process of its own, and runs jobs whose artifact is a
     Python program, a zipapp, a wheel or a tar archive: each is one process. It starts one again

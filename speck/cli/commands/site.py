@@ -42,6 +42,11 @@ def site() -> None:
 @click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
 @click.option("--engine-credentials", metavar="NAME", help="Name of the engine's credentials file.")
 @click.option(
+    "--beside",
+    metavar="KIND",
+    help="Another engine, reached through the site's agent: `process` for programs.",
+)
+@click.option(
     "--uplink-mbps", type=Number(min=0, min_open=True), help="Bandwidth to the other sites."
 )
 @click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="May be repeated.")
@@ -81,6 +86,11 @@ def add(name: str | None, file: str | None, replace: bool, **options: Any) -> No
 @click.option("--broker", metavar="URL", help="The broker's new address.")
 @click.option("--credentials", metavar="NAME", help="Name of the broker's credentials file.")
 @click.option("--engine-credentials", metavar="NAME", help="Name of the engine's credentials file.")
+@click.option(
+    "--beside",
+    metavar="KIND",
+    help="Another engine, reached through the site's agent: `process` for programs.",
+)
 @click.option(
     "--uplink-mbps", type=Number(min=0, min_open=True), help="Bandwidth to the other sites."
 )
@@ -142,6 +152,7 @@ def _change_body(
     broker: str | None,
     credentials: str | None,
     engine_credentials: str | None,
+    beside: str | None,
     uplink_mbps: float | None,
     labels: tuple[str, ...],
 ) -> JsonObject:
@@ -149,7 +160,7 @@ def _change_body(
     kept = ("name", "tier", "spe", "broker", "uplink_mbps", "labels")
     body: JsonObject = {field: record[field] for field in kept if record.get(field) is not None}
     parts = (
-        ("spe", {"address": engine, "credentials": engine_credentials}),
+        ("spe", {"address": engine, "credentials": engine_credentials, **_name_beside(beside)}),
         ("broker", {"address": broker, "credentials": credentials}),
     )
     for part, new in parts:
@@ -169,6 +180,8 @@ _OPTIONS = {
     "broker.kind": "--broker-kind",
     "broker.credentials": "--credentials",
     "spe.credentials": "--engine-credentials",
+    "spe.beside.kind": "--beside",
+    "spe.beside.address": "--beside",
     "uplink_mbps": "--uplink-mbps",
 }
 """The fields of a body, with the options that set them."""
@@ -204,6 +217,7 @@ def _build_body(
     broker_kind: str | None,
     credentials: str | None,
     engine_credentials: str | None,
+    beside: str | None,
     uplink_mbps: float | None,
     labels: tuple[str, ...],
 ) -> JsonObject:
@@ -212,13 +226,20 @@ def _build_body(
     body: JsonObject = {
         "name": name,
         "tier": tier,
-        "spe": _leave_out_absent(engine_kind, engine, engine_credentials),
+        "spe": {
+            **_leave_out_absent(engine_kind, engine, engine_credentials),
+            **_name_beside(beside),
+        },
         "broker": _leave_out_absent(broker_kind, broker, credentials),
         "labels": _parse_labels(labels),
     }
     if uplink_mbps is not None:
         body["uplink_mbps"] = uplink_mbps
     return body
+
+
+def _name_beside(kind: str | None) -> JsonObject:
+    return {} if kind is None else {"beside": {"kind": kind}}
 
 
 def _leave_out_absent(
@@ -286,6 +307,7 @@ def show(name: str, fresh: bool) -> None:
                 ("state", record["state"]),
                 ("polled at", record["polled_at"]),
                 ("engine", f"{record['spe']['kind']} {record['spe'].get('address') or ''}".strip()),
+                ("beside it", record["spe"].get("beside", {}).get("kind")),
                 ("engine credentials", record["spe"].get("credentials")),
                 ("engine version", record["engine_version"]),
                 ("broker", f"{record['broker']['kind']} {record['broker']['address']}"),

@@ -45,13 +45,21 @@ def test_a_site_is_updated_by_each_of_its_options(speck: Run) -> None:
     assert now == {**kept, "last_seen": now["last_seen"], "polled_at": now["polled_at"]}
 
 
+def test_programs_are_run_beside_the_engine(speck: Run) -> None:
+    result = speck("site", "update", "edge-b", "--beside", "process")
+    assert result.exit_code == 0, result.stderr
+    assert show(speck, "edge-b")["spe"]["beside"] == {"kind": "process"}
+    result = speck("site", "update", "edge-b", "--beside", "proces")
+    assert "--beside: " in result.stderr
+
+
 @pytest.mark.parametrize(
     ("args", "says"),
     [
         ((), "give a NAME with what changes, or --file"),
         (
             ("edge-b",),
-            "give what changes: --engine, --broker, --credentials, --engine-credentials, --up",
+            "give what changes: --engine, --broker, --credentials, --engine-credentials, --beside,",
         ),
         (("edge-b", "-f", "sites.json"), "give a NAME with what changes, or --file"),
         (("-f", "sites.json", "--broker", "tcp://b"), "--broker changes the site NAME"),

@@ -262,6 +262,28 @@ def test_a_missing_jar_and_a_missing_class(find_file: FindFile, tmp_path: Path) 
     ]
 
 
+def test_a_job_may_say_which_engine_it_means(tmp_path: Path, find_file: FindFile) -> None:
+    (tmp_path / "job.py").write_text("import sys")
+    beside = replace(SITES["edge-b"].spe, beside=Engine("process", ""))
+    sites = {**SITES, "edge-b": replace(SITES["edge-b"], spe=beside)}
+    program = {"job_path": "job.py", "entry_class": "", "engine": "process"}
+    jobs = (
+        described("A", site="edge-b", **program),
+        described("B", engine="flink"),
+        described("C", **program),
+        described("D", site="edge-b", engine="process"),
+    )
+    with pytest.raises(InvalidError) as error:
+        resolve(composed(*jobs), sites, find_file)
+    assert {problem.path: problem.message for problem in error.value.problems} == {
+        "jobs[2].engine": "site edge-a has no engine of kind process; one that is reached through"
+        " the site's agent is added with `speck site update edge-a --beside process`",
+        "jobs[3].engine": "at site edge-b an engine of kind flink runs files of kind jar",
+    }
+    resolved = resolve(composed(*jobs[:2]), sites, find_file)
+    assert [job.artifact_kind for job in resolved.composition.jobs] == [ArtifactKind.PYFILE, ArtifactKind.JAR]
+
+
 def test_a_jar_is_looked_for_once(find_file: FindFile) -> None:
     lookups: list[str] = []
 

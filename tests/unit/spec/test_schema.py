@@ -150,7 +150,7 @@ def test_a_valid_job_is_read_as_its_schema_reads_it(changes: dict[str, Any]) -> 
         ({"sinktopic": "T"}, "sinktopic: unknown field; did you mean sink_topic?"),
         (
             {"zzz": 1},
-            "zzz: unknown field; known are spe_address, site, source_broker, source_site, "
+            "zzz: unknown field; known are spe_address, site, engine, source_broker, source_site, "
             "sink_broker, sink_site, args, parallelism, state, delivery, upgrade, pinned, "
             "stateful, link, job_name, source_topic, sink_topic, entry_class, job_path",
         ),

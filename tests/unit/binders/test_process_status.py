@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from binders.process.engine import ProcessEngine
+from binders.process.status import parse_status
+from speck.binding import Target
+from speck.errors import UnreachableError
+from speck.model.observation import RunState, Slots
+
+RUN: dict[str, Any] = {
+    "label": "a",
+    "name": "A",
+    "state": "running",
+    "width": 1,
+    "saved": False,
+    "step": 3,
+    "at_ms": 5,
+    "location": "file:///x",
+    "failures": [],
+    "triggers": {},
+}
+STATUS: dict[str, Any] = {
+    "version": "process 1",
+    "turn": 7,
+    "slots": 4,
+    "free": 3,
+    "folder": "/x",
+    "isolated": None,
+    "artifacts": {},
+    "runs": {"a": RUN},
+}
+
+
+def test_a_status_is_read() -> None:
+    status = parse_status(STATUS)
+    assert (status.turn, status.slots) == (7, Slots(4, 3))
+    assert status.programs["a"].state is RunState.RUNNING
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"turn": None},
+        {"runs": [1]},
+        {"runs": {"a": {**RUN, "state": "odd"}}},
+        {"runs": {"a": {**RUN, "new": 1}}},
+        {"slots": "many"},
+    ],
+)
+def test_what_no_runner_writes_is_no_status(change: dict[str, Any]) -> None:
+    with pytest.raises(UnreachableError, match=r"^cannot reach the runner of the site"):
+        parse_status({**STATUS, **change})
+
+
+def test_without_an_agent_there_is_no_runner() -> None:
+    with pytest.raises(UnreachableError, match="its site has no agent"):
+        ProcessEngine(Target("")).view()
