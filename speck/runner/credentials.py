@@ -14,24 +14,22 @@ from contextlib import suppress
 from pathlib import Path
 
 _BESIDE = ("ca", "cert", "key")
-_PORTS = {"tcp": 1883, "mqtt": 1883, "ssl": 8883, "mqtts": 8883}
 _BROKERS = ("--source-broker", "--sink-broker")
 
 
-def find_brokers(args: Sequence[str]) -> frozenset[str]:
-    """The brokers of a job, as the contract's arguments name them."""
-    pairs = itertools.pairwise(args)
-    return frozenset(_normalise(value) for flag, value in pairs if flag in _BROKERS)
+def find_brokers(args: Sequence[str]) -> frozenset[tuple[str, str]]:
+    """The brokers of a job, as the contract's arguments name them: host and port."""
+    return frozenset(_split(value) for flag, value in itertools.pairwise(args) if flag in _BROKERS)
 
 
-def list_credentials(folder: Path, brokers: frozenset[str]) -> dict[str, Path]:
+def list_credentials(folder: Path, brokers: frozenset[tuple[str, str]]) -> dict[str, Path]:
     """The files, by name, that these brokers' logins consist of."""
     wanted = {}
     with suppress(OSError):
         for file in sorted(folder.iterdir()):
             fields = _read(file)
-            named = {_normalise(address) for address in fields.get("address", "").split()}
-            if named & brokers:
+            named = [_split(address) for address in fields.get("address", "").split()]
+            if any(_is_same(one, other) for one in named for other in brokers):
                 wanted[file.name] = file
                 names = (fields[key] for key in _BESIDE if fields.get(key))
                 wanted |= {Path(name).name: folder / name for name in names}
@@ -66,9 +64,12 @@ def _read(file: Path) -> dict[str, str]:
     return {}
 
 
-def _normalise(address: str) -> str:
-    """Host and port: the same broker, whatever its address is written like."""
-    scheme, _, rest = address.strip().lower().partition("://")
-    rest = rest.rstrip("/")
-    has_port = rest.rpartition(":")[2].isdecimal() and not rest.endswith("]")
-    return rest if has_port else f"{rest}:{_PORTS.get(scheme, 0)}"
+def _split(address: str) -> tuple[str, str]:
+    """Host and port, which may be left out."""
+    host, _, port = address.strip().lower().partition("://")[2].rstrip("/").rpartition(":")
+    return (host, port) if port.isdecimal() else (f"{host}:{port}".lstrip(":"), "")
+
+
+def _is_same(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    """Whether both may be one broker: a port that is left out is that of its scheme."""
+    return one[0] == other[0] and (one[1] == other[1] or "" in (one[1], other[1]))

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,7 @@ from typing import Any
 
 from speck.runner import claims
 from speck.runner.claims import Claim, Record
-from speck.runner.credentials import copy_credentials, find_brokers, list_credentials
-from speck.runner.files import read_foreign, write_json
+from speck.runner.files import read_foreign
 from speck.runner.groups import Group
 from speck.runner.lease import acquire_lease, is_held
 from speck.runner.logs import read_tail, rotate
@@ -33,21 +31,7 @@ from speck.runner.processes import (
 )
 from speck.runner.reports import Report, parse_report
 from speck.runner.settings import Settings
-
-_LAUNCH = Path(__file__).with_name("launch.py").read_text()
-_SHIM = """
-read -r go || exit 0
-[ "$go" = go ] || exit 0
-status=$1; shift
-outside=
-trap 'outside=outside' TERM INT HUP
-"$@" </dev/null
-echo "$? $outside" >"$status"
-"""
-"""The parent of a program, of some 100 kB: it waits until its start is recorded, and writes down
-the program's exit status, which only a parent is told, also where the runner is gone. The runner
-never sends it a signal: if it gets one, the machine is being shut down, and the program has not
-ended by itself."""
+from speck.runner.starting import Start, let_go, open_log, renew_credentials
 
 _TRIGGERS_KEPT = 20
 _FAILURES_KEPT = 3
@@ -221,7 +205,8 @@ class Program:
             self._kill()
         rotate(self.folder / "log")
         if time.monotonic() - self._renewed > _RENEW_S:
-            self._renew_credentials()
+            self._renewed = time.monotonic()
+            renew_credentials(self.folder, self.claim, self._settings)
 
     @property
     def _memory_bytes(self) -> int | None:
@@ -287,10 +272,10 @@ class Program:
 
     def _fail(self, exit_status: int | None) -> str:
         reason = self._explain(exit_status)
-        self._note(reason, read_tail(self.folder / "log", self._log_at))
+        self._add_failure(reason, read_tail(self.folder / "log", self._log_at))
         return reason
 
-    def _note(self, reason: str, trace: str = "") -> None:
+    def _add_failure(self, reason: str, trace: str = "") -> None:
         failures = [*self.record.failures, (claims.now_ms(), reason, trace)]
         self.record.failures = failures[-_FAILURES_KEPT:]
 
@@ -326,7 +311,7 @@ class Program:
 
     def _start(self) -> None:
         if not self.state_folder.is_dir():
-            self._note("its state is gone; without it, it does not start")
+            self._add_failure("its state is gone; without it, it does not start")
             self._end("failed")
             return
         lease = acquire_lease(self.folder / "lease")
@@ -341,97 +326,20 @@ class Program:
         """Start the shim, record that, and only then let it start the program: a runner that dies
         in between leaves nothing that nobody knows of."""
         self.record.starts += 1
-        self._write_start()
-        log = os.open(
-            self.folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o640
-        )
-        try:
-            self._log_at = os.fstat(log).st_size
-            uid, gid = self._owner
-            is_other = uid != os.geteuid()
-            shim = subprocess.Popen(
-                ["/bin/sh", "-c", _SHIM, "speck-program", *self._command()],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                cwd=self.state_folder,
-                env=self._environment(),
-                pass_fds=(lease,),
-                start_new_session=True,
-                umask=0o027,
-                user=uid if is_other else None,
-                group=gid if is_other else None,
-                extra_groups=[] if is_other else None,
-            )
-        finally:
-            os.close(log)
-        self._shim = shim
-        process = read_process(shim.pid)
-        self.record.session = Session(shim.pid, read_boot(), process.began if process else 0)
+        with open_log(self.folder) as log:
+            self._log_at = os.fstat(log.fileno()).st_size
+            start = Start(self.folder, self.claim, self._settings, self.record.starts)
+            self._shim = start.spawn(lease, log)
+        process = read_process(self._shim.pid)
+        self.record.session = Session(self._shim.pid, read_boot(), process.began if process else 0)
         self.record.state = "restarting" if self.record.has_run else "starting"
         self.report, self._over_memory = Report(), False
-        self._began = self._looked = time.monotonic()
+        self._began = self._looked = self._renewed = time.monotonic()
         if self._group is not None:
             self._group.make(self._memory_bytes)
-            self._group.enter(shim.pid)
+            self._group.enter(self._shim.pid)
         self._store()
-        assert shim.stdin is not None
-        with suppress(BrokenPipeError), shim.stdin as pipe:
-            pipe.write(b"go\n")
-
-    @property
-    def _owner(self) -> tuple[int, int]:
-        """The user and group of the program: those of the folder that was made for it."""
-        status = (self.folder / "run").stat()
-        return status.st_uid, status.st_gid
-
-    def _write_start(self) -> None:
-        for old in (self.folder / "run").glob("exit.*"):
-            old.unlink()
-        start = self.folder / "run/start.json"
-        about = {"artifact": str(self.folder / "artifact"), "entry": self.claim.entry}
-        write_json(start, {**about, "args": self.claim.args}, durable=False)
-        start.chmod(0o400)
-        os.chown(start, *self._owner)
-        self._renew_credentials()
-
-    def _renew_credentials(self) -> None:
-        self._renewed = time.monotonic()
-        if self._settings.credentials is None:
-            return
-        folder = self.folder / "run/credentials"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        os.chown(folder, *self._owner)
-        files = list_credentials(self._settings.credentials, find_brokers(self.claim.args))
-        copy_credentials(files, folder, *self._owner)
-
-    def _command(self) -> Sequence[str]:
-        exit_file = str(self.folder / f"run/exit.{self.record.starts}")
-        unpacked = self.folder / "program"
-        if unpacked.is_dir():
-            return [exit_file, str(unpacked / self.claim.entry), *self.claim.args]
-        start = str(self.folder / "run/start.json")
-        return [exit_file, self._settings.python, "-u", "-P", "-c", _LAUNCH, start]
-
-    def _environment(self) -> Mapping[str, str]:
-        """Nothing of the runner's own but what leads to brokers; the agent's token is not there."""
-        kept = {k: os.environ[k] for k in ("TZ", "SPECK_MQTT_VIA") if k in os.environ}
-        run = str(self.folder / "run")
-        return {
-            **kept,
-            "PATH": "/usr/local/bin:/usr/bin:/bin",
-            "LANG": "C.UTF-8",
-            "HOME": run,
-            "TMPDIR": run,
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "PYTHONNOUSERSITE": "1",
-            "MALLOC_ARENA_MAX": "2",
-            "SPECK_STATE_DIR": str(self.state_folder),
-            "SPECK_REPORT": f"{run}/report.json",
-            "SPECK_REQUEST": str(self.folder / "request"),
-            "SPECK_START": str(self.record.starts),
-            "SPECK_CREDENTIALS_DIR": f"{run}/credentials",
-        }
+        let_go(self._shim)
 
     def _store(self) -> None:
         claims.store_record(self.folder, self.record)

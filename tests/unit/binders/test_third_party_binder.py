@@ -83,7 +83,7 @@ def test_without_the_package_its_kind_is_unknown() -> None:
 
 
 def test_the_kinds_that_come_with_speck() -> None:
-    assert kinds(ENGINES) == ("flink", "memory")
+    assert kinds(ENGINES) == ("flink", "memory", "process")
     assert kinds(BROKERS) == ("memory", "mqtt")
     with pytest.raises(PermanentError, match="cannot use kind 'spark'"):
         open_engine("spark", Target("http://site:8081"))

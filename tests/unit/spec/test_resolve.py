@@ -281,7 +281,10 @@ def test_a_job_may_say_which_engine_it_means(tmp_path: Path, find_file: FindFile
         "jobs[3].engine": "at site edge-b an engine of kind flink runs files of kind jar",
     }
     resolved = resolve(composed(*jobs[:2]), sites, find_file)
-    assert [job.artifact_kind for job in resolved.composition.jobs] == [ArtifactKind.PYFILE, ArtifactKind.JAR]
+    assert [job.artifact_kind for job in resolved.composition.jobs] == [
+        ArtifactKind.PYFILE,
+        ArtifactKind.JAR,
+    ]
 
 
 def test_a_jar_is_looked_for_once(find_file: FindFile) -> None:

@@ -1,0 +1,130 @@
+"""Starts a program: its shim, command, environment, log and credentials."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from io import FileIO
+from pathlib import Path
+
+from speck.runner.claims import Claim
+from speck.runner.credentials import copy_credentials, find_brokers, list_credentials
+from speck.runner.files import write_json
+from speck.runner.settings import Settings
+
+_LAUNCH = Path(__file__).with_name("launch.py").read_text()
+_SHIM = """
+read -r go || exit 0
+[ "$go" = go ] || exit 0
+status=$1; shift
+outside=
+trap 'outside=outside' TERM INT HUP
+"$@" </dev/null
+echo "$? $outside" >"$status"
+"""
+"""The parent of a program, of some 100 kB: it waits until its start is recorded, and writes down
+the program's exit status, which only a parent is told, also where the runner is gone. The runner
+never sends it a signal: if it gets one, the machine is being shut down, and the program has not
+ended by itself."""
+
+_KEPT = ("TZ", "SPECK_MQTT_VIA")
+"""What a program sees of the runner's environment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """One start of a program; `number` counts them."""
+
+    folder: Path
+    claim: Claim
+    settings: Settings
+    number: int
+
+    def spawn(self, lease: int, log: FileIO) -> subprocess.Popen[bytes]:
+        """Start the shim, which waits for `let_go`. Raises OSError."""
+        self._write_start()
+        uid, gid = _find_owner(self.folder)
+        is_other = uid != os.geteuid()
+        return subprocess.Popen(
+            ["/bin/sh", "-c", _SHIM, "speck-program", *self._command()],
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            cwd=self.folder / "state",
+            env=self._environment(),
+            pass_fds=(lease,),
+            start_new_session=True,
+            umask=0o027,
+            user=uid if is_other else None,
+            group=gid if is_other else None,
+            extra_groups=[] if is_other else None,
+        )
+
+    def _write_start(self) -> None:
+        for old in (self.folder / "run").glob("exit.*"):
+            old.unlink()
+        start = self.folder / "run/start.json"
+        about = {"artifact": str(self.folder / "artifact"), "entry": self.claim.entry}
+        write_json(start, {**about, "args": self.claim.args}, durable=False)
+        start.chmod(0o400)
+        os.chown(start, *_find_owner(self.folder))
+        renew_credentials(self.folder, self.claim, self.settings)
+
+    def _command(self) -> Sequence[str]:
+        exit_file = str(self.folder / f"run/exit.{self.number}")
+        unpacked = self.folder / "program"
+        if unpacked.is_dir():
+            return [exit_file, str(unpacked / self.claim.entry), *self.claim.args]
+        start = str(self.folder / "run/start.json")
+        return [exit_file, self.settings.python, "-u", "-P", "-c", _LAUNCH, start]
+
+    def _environment(self) -> Mapping[str, str]:
+        run = str(self.folder / "run")
+        return {
+            **{name: os.environ[name] for name in _KEPT if name in os.environ},
+            "PATH": "/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "HOME": run,
+            "TMPDIR": run,
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONNOUSERSITE": "1",
+            "MALLOC_ARENA_MAX": "2",
+            "SPECK_STATE_DIR": str(self.folder / "state"),
+            "SPECK_REPORT": f"{run}/report.json",
+            "SPECK_REQUEST": str(self.folder / "request"),
+            "SPECK_START": str(self.number),
+            "SPECK_CREDENTIALS_DIR": f"{run}/credentials",
+        }
+
+
+def open_log(folder: Path) -> FileIO:
+    """The log of a program, to append to. Raises OSError."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    return FileIO(os.open(folder / "log", flags, 0o640), "ab")
+
+
+def let_go(shim: subprocess.Popen[bytes]) -> None:
+    """Let a shim start its program."""
+    assert shim.stdin is not None
+    with suppress(BrokenPipeError), shim.stdin as pipe:
+        pipe.write(b"go\n")
+
+
+def renew_credentials(folder: Path, claim: Claim, settings: Settings) -> None:
+    """Give a program the credentials of its brokers as they are now."""
+    if settings.credentials is None:
+        return
+    target, owner = folder / "run/credentials", _find_owner(folder)
+    target.mkdir(mode=0o700, exist_ok=True)
+    os.chown(target, *owner)
+    files = list_credentials(settings.credentials, find_brokers(claim.args))
+    copy_credentials(files, target, *owner)
+
+
+def _find_owner(folder: Path) -> tuple[int, int]:
+    """The user and group of a program: those of the folder that was made for it."""
+    status = (folder / "run").stat()
+    return status.st_uid, status.st_gid
