@@ -9,6 +9,7 @@ from speck.analyzer.data_origins import DataOrigins
 from speck.analyzer.links import join_links
 from speck.analyzer.ranking import rank_jobs
 from speck.analyzer.result import add_loads
+from speck.model.shown import render
 from speck.model.values import JsonObject
 
 
@@ -64,7 +65,8 @@ def rank(
     places = sites or [site("edge-a"), site("cloud")]
     loads = {each["site"]: each["load"] for each in places if "load" in each}
     loaded = [{**each, **_load_of(each, loads)} for each in add_loads(places, jobs)]
-    return rank_jobs(jobs, loaded, DataOrigins(jobs, join_links(jobs, ends), plans))
+    origins = DataOrigins(jobs, join_links(jobs, ends), plans)
+    return list(map(render, rank_jobs(jobs, loaded, origins)))
 
 
 def _load_of(place: JsonObject, loads: dict[str, float]) -> JsonObject:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from speck.analyzer.ranking import FULL
+from speck.model.analysis_result import AnalysedLink, Bottleneck
 from speck.model.values import JsonObject
 from speck.placement.evidence import QUEUE_FIT
 
@@ -17,21 +18,17 @@ least this many seconds of the reader's input."""
 
 def find_bottlenecks(
     jobs: Iterable[JsonObject],
-    links: Iterable[JsonObject],
+    links: Iterable[AnalysedLink],
     sites: Iterable[JsonObject],
     seconds: float,
-) -> list[JsonObject]:
-    """Rows of JOBS, links, and sites with their `load`, of a window of `seconds` -> `kind`, `name`,
-    `value` and `why` of each, the largest value of a kind first."""
+) -> tuple[Bottleneck, ...]:
+    """The bottlenecks of rows of JOBS, links, and sites with their `load`, of a window of
+    `seconds`; the largest value of a kind first."""
     bottlenecks = [*_list_jobs(jobs), *_list_links(links, seconds), *_list_sites(sites)]
-    rows = [dict(zip(("kind", "name", "value", "why"), each, strict=True)) for each in bottlenecks]
-    return sorted(rows, key=lambda row: (row["kind"], -row["value"], row["name"]))
+    return tuple(sorted(bottlenecks, key=lambda each: (each.kind, -each.value, each.name)))
 
 
-_Row = tuple[str, str, float, str]
-
-
-def _list_jobs(jobs: Iterable[JsonObject]) -> Iterator[_Row]:
+def _list_jobs(jobs: Iterable[JsonObject]) -> Iterator[Bottleneck]:
     for job in jobs:
         name, site, busy = job["job_name"], job["site"], job["utilisation"] or 0.0
         back = job["back_pressured"] or 0.0
@@ -39,14 +36,14 @@ def _list_jobs(jobs: Iterable[JsonObject]) -> Iterator[_Row]:
             continue
         if busy > BUSY:
             limit = job["true_processing_rate"]
-            yield (
+            yield Bottleneck(
                 *("job", name, busy),
                 f"{name} at {site} is busy for {busy * 100:.0f} % of the time: it receives"
                 f" {job['in_rate'] or 0.0:.0f} records/s, its limit is"
                 f" {'unknown' if limit is None else format(limit, '.0f')}",
             )
         elif back > BACK_PRESSURED:
-            yield (
+            yield Bottleneck(
                 *("job", name, back),
                 f"{name} at {site} is back-pressured for {back * 100:.0f} % of the time: the broker"
                 f" of its sink ({job['sink_topic'] or 'an unknown topic'}, at"
@@ -55,26 +52,26 @@ def _list_jobs(jobs: Iterable[JsonObject]) -> Iterator[_Row]:
             )
 
 
-def _list_links(links: Iterable[JsonObject], seconds: float) -> Iterator[_Row]:
+def _list_links(links: Iterable[AnalysedLink], seconds: float) -> Iterator[Bottleneck]:
     for link in links:
-        name = "/".join(part for part in (link["broker_site"], link["topic"]) if part is not None)
-        for reader in link["readers"]:
-            growth, rate = reader["lag_per_s"] or 0.0, reader["records_per_s"] or 0.0
-            fits = (reader["lag_fit"] or 0.0) >= QUEUE_FIT
+        name = "/".join(part for part in (link.broker_site, link.topic) if part is not None)
+        for reader in link.readers:
+            growth, rate = reader.lag_per_s or 0.0, reader.records_per_s or 0.0
+            fits = (reader.lag_fit or 0.0) >= QUEUE_FIT
             if fits and growth * seconds > max(100.0, LAG_S * rate):
-                yield (
+                yield Bottleneck(
                     *("link", name, growth),
-                    f"{reader['job_name'] or reader['client_id']} lags on {name}: {reader['lag']}"
+                    f"{reader.job_name or reader.client_id} lags on {name}: {reader.lag}"
                     f" messages wait, {growth:.1f} more each second",
                 )
 
 
-def _list_sites(sites: Iterable[JsonObject]) -> Iterator[_Row]:
+def _list_sites(sites: Iterable[JsonObject]) -> Iterator[Bottleneck]:
     for site in sites:
         core_speed = 1.0 if site["core_speed"] is None else site["core_speed"]
         capacity = (site["cores"] or 0.0) * core_speed
         if capacity > 0 and site["load"] / capacity > FULL:
-            yield (
+            yield Bottleneck(
                 *("site", site["site"], site["load"] / capacity),
                 f"{site['site']} uses {site['load']:.2f} of {capacity:.2f} reference core-seconds"
                 " per second",

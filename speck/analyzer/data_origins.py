@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 
 from speck.analyzer.links import Link, sink_of, source_of
+from speck.model.analysis_result import AnalysedLink
 from speck.model.values import JsonObject
 from speck.placement.evidence import NOISE, SUFFICIENT, judge_rates
 from speck.placement.origins import Mix, Origin, Tracer
@@ -27,11 +28,11 @@ class DataOrigins:
     def __init__(
         self,
         jobs: Sequence[JsonObject],
-        links: Sequence[JsonObject],
+        links: Sequence[AnalysedLink],
         plans: Sequence[JsonObject] = (),
     ) -> None:
-        """Rows of JOBS, links as `join_links` renders them, and rows of PLANS_WIRED: those of all
-        compositions, since jobs of one may feed another."""
+        """Rows of JOBS, links, and rows of PLANS_WIRED: those of all compositions, since jobs of
+        one may feed another."""
         self._tracer: Tracer[Link] = Tracer()
         self._read: set[Link] = set()
         self._declared = {
@@ -69,26 +70,27 @@ class DataOrigins:
         else:
             self._tracer.flow(source, sink, sent)
 
-    def _add_inputs(self, links: Iterable[JsonObject]) -> None:
+    def _add_inputs(self, links: Iterable[AnalysedLink]) -> None:
         """Add what outsiders send."""
         for link in self._read - self._written.keys():
             self._enter(link, None)
-        rates = {Link(row["broker_site"], row["topic"]): row for row in links}
+        rates = {Link(each.broker_site, each.topic): each for each in links}
         for link in self._find_fed(rates.values()) & self._written.keys():
-            row = rates.get(link, {})
-            total = row["bytes_per_s"] if row.get("evidence") == SUFFICIENT else None
+            rated = rates.get(link)
+            is_known = rated is not None and rated.evidence == SUFFICIENT
+            total = rated.bytes_per_s if rated is not None and is_known else None
             written = [sent for sent in self._written[link] if sent is not None]
             if total is None or len(written) < len(self._written[link]):
                 self._enter(link, None)
             elif total - sum(written) > NOISE * sum(written):
                 self._enter(link, total - sum(written))
 
-    def _find_fed(self, links: Iterable[JsonObject]) -> set[Link]:
+    def _find_fed(self, links: Iterable[AnalysedLink]) -> set[Link]:
         """Links at which outsiders were seen to send, and those that are declared as inputs."""
         seen = {
-            Link(row["broker_site"], row["topic"])
-            for row in links
-            if any(end["job_name"] is None for end in row["producers"])
+            Link(each.broker_site, each.topic)
+            for each in links
+            if any(producer.job_name is None for producer in each.producers)
         }
         return seen | self._declared
 
@@ -111,7 +113,7 @@ def _takes_nothing(job: JsonObject) -> bool:
 
 
 def _list_unseen_jobs(
-    jobs: Iterable[JsonObject], links: Iterable[JsonObject], plans: Sequence[JsonObject]
+    jobs: Iterable[JsonObject], links: Iterable[AnalysedLink], plans: Sequence[JsonObject]
 ) -> Iterator[_Wired]:
     """Jobs that run without a sample in the window. Their links are known by the ends that brokers
     report, else by their plans; otherwise what they write would seem to come from outside."""
@@ -122,12 +124,12 @@ def _list_unseen_jobs(
         key = plan["composition"], plan["job_name"]
         if key not in seen and plan["at"] >= newest - PLAN_AGE:
             unseen[key] = [source_of(plan), sink_of(plan)]
-    for row in links:
-        link = Link(row["broker_site"], row["topic"])
-        for place, role in enumerate(("readers", "producers")):
-            for end in row[role]:
-                key = row["composition"], end["job_name"]
-                if end["job_name"] is not None and key not in seen:
+    for each in links:
+        link = Link(each.broker_site, each.topic)
+        for place, ends in enumerate((each.readers, each.producers)):
+            for end in ends:
+                if end.job_name is not None and (each.composition, end.job_name) not in seen:
+                    key = each.composition, end.job_name
                     unseen.setdefault(key, [None, None])[place] = link
     for (composition, name), (source, sink) in unseen.items():
         yield composition, name, source, sink

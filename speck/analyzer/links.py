@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from speck.model.analysis_result import AnalysedLink, AnalysedProducer, AnalysedReader
 from speck.model.values import JsonObject
 from speck.placement.evidence import (
     INSUFFICIENT,
@@ -53,25 +54,23 @@ def sink_of(job: JsonObject) -> Link | None:
     return None if job["sink_topic"] is None else Link(job["sink_site"], job["sink_topic"])
 
 
-def join_links(jobs: Iterable[JsonObject], ends: Iterable[JsonObject]) -> list[JsonObject]:
-    """Rows of JOBS and ENDS of all compositions -> links, ordered by site and topic.
+def join_links(jobs: Iterable[JsonObject], ends: Iterable[JsonObject]) -> list[AnalysedLink]:
+    """The links of rows of JOBS and ENDS of all compositions, ordered by site and topic.
 
     Includes ends that published numbers and those that the jobs' plans name without numbers.
     """
     ends_of: defaultdict[Link, list[JsonObject]] = defaultdict(list)
     for end in _merge_ends(jobs, ends):
         ends_of[Link(end["broker_site"], end["topic"])].append(end)
-    rendered = []
+    links = []
     for link, own_ends in ends_of.items():
         _add_missing_bytes(own_ends)
         is_fed = _is_fed_outside(own_ends)
         rate = _rate(own_ends, is_fed_outside=is_fed)
         for composition in {end["composition"] for end in own_ends}:
-            row = _render(composition, link, own_ends, rate)
-            rendered.append({**row, "fed_outside": is_fed})
+            links.append(_make(composition, link, own_ends, rate, is_fed=is_fed))
     return sorted(
-        rendered,
-        key=lambda row: (row["broker_site"] or "", row["topic"], row["composition"] or ""),
+        links, key=lambda each: (each.broker_site or "", each.topic, each.composition or "")
     )
 
 
@@ -199,37 +198,45 @@ def _add_queue(end: JsonObject, taken: Measured) -> Measured:
     return Measured(taken.records_per_s * factor, taken.bytes_per_s * factor, taken.seconds)
 
 
-def _render(
-    composition: str | None, link: Link, ends: Sequence[JsonObject], rate: LinkRate
-) -> JsonObject:
+def _make(
+    composition: str | None,
+    link: Link,
+    ends: Sequence[JsonObject],
+    rate: LinkRate,
+    *,
+    is_fed: bool,
+) -> AnalysedLink:
     own = [end for end in ends if end["composition"] == composition]
     crossing = [
         end["bytes_per_s"]
         for end in own
         if end["job_name"] is not None and end["site"] != link.site and end["site"] is not None
     ]
-    return {
-        "composition": composition,
-        "broker_site": link.site,
-        "topic": link.topic,
-        "records_per_s": rate.records_per_s,
-        "bytes_per_s": rate.bytes_per_s,
-        "seconds": rate.seconds,
-        "difference": rate.difference,
-        "evidence": SUFFICIENT if rate.doubt is None else INSUFFICIENT,
-        "why": [] if rate.doubt is None else [rate.doubt],
-        "producers": _render_ends(own, "producer", END_FIELDS),
-        "readers": _render_ends(own, "reader", (*END_FIELDS, *LAG_FIELDS)),
+    return AnalysedLink(
+        composition=composition,
+        broker_site=link.site,
+        topic=link.topic,
+        records_per_s=rate.records_per_s,
+        bytes_per_s=rate.bytes_per_s,
+        seconds=rate.seconds,
+        difference=rate.difference,
+        evidence=SUFFICIENT if rate.doubt is None else INSUFFICIENT,
+        why=() if rate.doubt is None else (rate.doubt,),
+        producers=tuple(AnalysedProducer(**end) for end in _list_ends(own, "producer", ())),
+        readers=tuple(AnalysedReader(**end) for end in _list_ends(own, "reader", LAG_FIELDS)),
         # if the bytes of a crossing end are unknown, so is the sum
-        "wan_bytes_per_s": None if None in crossing else float(sum(crossing)),
-    }
+        wan_bytes_per_s=None if None in crossing else float(sum(crossing)),
+        fed_outside=is_fed,
+    )
 
 
-def _render_ends(ends: Iterable[JsonObject], role: str, fields: Sequence[str]) -> list[JsonObject]:
-    rendered = [
-        {**end, "evidence": INSUFFICIENT if _measure(end) is None else SUFFICIENT}
-        for end in ends
-        if end["role"] == role
-    ]
-    ordered = sorted(rendered, key=lambda end: (end["client_id"] or "", end["job_name"] or ""))
-    return [{name: end[name] for name in fields} for end in ordered]
+def _list_ends(ends: Iterable[JsonObject], role: str, more: Sequence[str]) -> Iterator[JsonObject]:
+    """END_FIELDS, and `more`, of the ends of one role."""
+    own = (end for end in ends if end["role"] == role)
+    for end in sorted(own, key=lambda end: (end["client_id"] or "", end["job_name"] or "")):
+        judged = {
+            **end,
+            "evidence": INSUFFICIENT if _measure(end) is None else SUFFICIENT,
+            "why": tuple(end["why"]),
+        }
+        yield {name: judged[name] for name in (*END_FIELDS, *more)}

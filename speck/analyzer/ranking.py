@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from speck.analyzer.data_origins import DataOrigins
+from speck.model.analysis_result import DataOrigin, RankedJob
 from speck.model.values import JsonObject
 from speck.placement.evidence import SUFFICIENT
 from speck.placement.origins import Mix, sum_by_edge
@@ -25,9 +26,9 @@ FULL = 0.7
 
 def rank_jobs(
     jobs: Sequence[JsonObject], sites: Sequence[JsonObject], origins: DataOrigins
-) -> list[JsonObject]:
-    """Rows of JOBS and of sites with their `load` -> a row for each job, best candidate first. Jobs
-    without a score have no rank and come last."""
+) -> tuple[RankedJob, ...]:
+    """The jobs, best candidate first, by rows of JOBS and of sites with their `load`. Jobs without
+    a score have no rank and come last."""
     by_name = {site["site"]: site for site in sites}
     edges = {name for name, site in by_name.items() if site["tier"] == "edge"}
     rated = [_Rated(job, origins.of(job), by_name, edges) for job in jobs]
@@ -37,23 +38,26 @@ def rank_jobs(
         lambda each: each.job["stateful"],
         lambda each: (each.job["composition"] or "", each.job["job_name"]),
     )
-    return [_render(rank, each) for rank, each in enumerate(ordered, start=1)]
+    return tuple(_make(rank, each) for rank, each in enumerate(ordered, start=1))
 
 
-def _render(rank: int, rated: _Rated) -> JsonObject:
+def _make(rank: int, rated: _Rated) -> RankedJob:
     job = rated.job
-    return {
-        "rank": None if rated.score is None else rank,
-        **{name: job[name] for name in ("job_name", "composition", "site", "stateful")},
-        "edge": rated.edge,
-        "origins": rated.render_origins(),
-        "wan_bytes_saved_per_s": rated.saved,
-        "edge_core_s_per_s": rated.edge_cores,
-        "score": rated.score,
-        "confidence": rated.confidence,
-        "reasons": list(rated.list_reasons()),
-        "against": list(rated.list_objections()),
-    }
+    return RankedJob(
+        rank=None if rated.score is None else rank,
+        job_name=job["job_name"],
+        composition=job["composition"],
+        site=job["site"],
+        stateful=job["stateful"],
+        edge=rated.edge,
+        origins=rated.list_origins(),
+        wan_bytes_saved_per_s=rated.saved,
+        edge_core_s_per_s=rated.edge_cores,
+        score=rated.score,
+        confidence=rated.confidence,
+        reasons=tuple(rated.list_reasons()),
+        against=tuple(rated.list_objections()),
+    )
 
 
 @dataclass(frozen=True)
@@ -123,13 +127,17 @@ class _Rated:
             return str(self.job["confidence"])
         return "medium" if self.job["confidence"] == "high" else "low"
 
-    def render_origins(self) -> list[JsonObject]:
-        """Each origin of its input, the largest first; shares are null where they are not known."""
+    def list_origins(self) -> tuple[DataOrigin, ...]:
+        """Each origin of its input, the largest first; shares are None where they are not known."""
         ordered = sorted(self.mix.shares.items(), key=lambda item: (-item[1], item[0]))
-        return [
-            {origin.kind: origin.name, "share": share if self.mix.is_known else None}
+        return tuple(
+            DataOrigin(
+                site=origin.name if origin.kind == "site" else None,
+                job=origin.name if origin.kind == "job" else None,
+                share=share if self.mix.is_known else None,
+            )
             for origin, share in ordered
-        ]
+        )
 
     def list_reasons(self) -> Iterator[str]:
         job = self.job

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +81,8 @@ def answer(spark: SparkSession, request: AnalyzerRequest, report: Report = lambd
     if request.ahead_s:
         report(FORECASTING)
         ahead = timedelta(seconds=request.ahead_s)
-        analysis["forecast"] = run.forecast_links(spark, storage, span.until, ahead)
+        forecast = run.forecast_links(spark, storage, span.until, ahead)
+        analysis = replace(analysis, forecast=forecast)
     result.write(analysis, request.out)
 
 

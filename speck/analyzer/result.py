@@ -1,4 +1,5 @@
-"""Renders frames as the analysis in JSON. Unknown values and non-finite numbers are null."""
+"""Makes the records of an analysis of rows, and writes it as JSON. Unknown values and non-finite
+numbers are null."""
 
 from __future__ import annotations
 
@@ -13,6 +14,14 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from speck.metrics.dataset.schema import ALONE
+from speck.model.analysis_result import (
+    AnalysedJob,
+    AnalysedSite,
+    AnalysisResult,
+    JobEnd,
+    SubtaskRate,
+)
+from speck.model.shown import render
 from speck.model.values import JsonObject
 
 _ENDS = ("source_site", "source_topic", "sink_site", "sink_topic")
@@ -27,16 +36,23 @@ INTERNAL = (
 """Fields of JOB_FIELDS that the analysis does not show."""
 
 
-def render_jobs(rows: Iterable[JsonObject]) -> list[JsonObject]:
+def make_jobs(rows: Iterable[JsonObject]) -> tuple[AnalysedJob, ...]:
     """Rows of `describe_jobs` as the analysis's `jobs`."""
-    rendered = []
-    for row in sorted(rows, key=lambda row: (row["composition"] or "", row["job_name"])):
-        ends = {
-            end: {"site": row[f"{end}_site"], "topic": row[f"{end}_topic"]}
-            for end in ("source", "sink")
-        }
-        rendered.append({k: v for k, v in row.items() if k not in INTERNAL} | ends)
-    return rendered
+    ordered = sorted(rows, key=lambda row: (row["composition"] or "", row["job_name"]))
+    return tuple(map(_make_job, ordered))
+
+
+def _make_job(row: JsonObject) -> AnalysedJob:
+    tasks = row["tasks"]
+    made = {
+        **{name: value for name, value in row.items() if name not in INTERNAL},
+        "why": tuple(row["why"]),
+        "rate_why": tuple(row["rate_why"]),
+        "tasks": None if tasks is None else tuple(SubtaskRate(**task) for task in tasks),
+        "source": JobEnd(row["source_site"], row["source_topic"]),
+        "sink": JobEnd(row["sink_site"], row["sink_topic"]),
+    }
+    return AnalysedJob(**made)
 
 
 def add_loads(sites: Iterable[JsonObject], jobs: Iterable[JsonObject]) -> list[JsonObject]:
@@ -50,13 +66,16 @@ def add_loads(sites: Iterable[JsonObject], jobs: Iterable[JsonObject]) -> list[J
     return [{**site, "load": loads.get(site["site"], 0.0)} for site in sites]
 
 
-def render_sites(rows: Iterable[JsonObject]) -> list[JsonObject]:
+def make_sites(rows: Iterable[JsonObject]) -> tuple[AnalysedSite, ...]:
     """Sites as `sites.add_use` makes them with their loads as the analysis's `sites`."""
-    return [
-        {"name": row["site"], **{k: v for k, v in row.items() if k not in ("site", "last_at")}}
+    return tuple(
+        AnalysedSite(
+            name=row["site"],
+            **{name: value for name, value in row.items() if name not in ("site", "last_at")},
+        )
         for row in sorted(rows, key=lambda row: row["site"])
         if row["last_at"]
-    ]
+    )
 
 
 def collect_rows(frame: DataFrame) -> list[JsonObject]:
@@ -79,8 +98,10 @@ def format_time(at: datetime) -> str:
     return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def write(analysis: JsonObject, out: Path) -> None:
+def write(analysis: AnalysisResult, out: Path) -> None:
     """Write the analysis atomically: a reader of `out` finds the old one or the new one."""
     unfinished = out.with_name(f".{out.name}.{os.getpid()}")
-    unfinished.write_text(json.dumps(analysis, indent=1, ensure_ascii=False, allow_nan=False))
+    unfinished.write_text(
+        json.dumps(render(analysis), indent=1, ensure_ascii=False, allow_nan=False)
+    )
     unfinished.replace(out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -40,6 +40,7 @@ from speck.analyzer.unit_cache import read_units
 from speck.metrics.dataset.reading import hold_files
 from speck.metrics.dataset.schema import ALONE, LINKS, TABLES
 from speck.metrics.dataset.storage import Storage
+from speck.model.analysis_result import AnalysisResult, LinkForecast, SampleCounts, Window
 from speck.model.values import JsonObject
 
 PLANS_EVERY = timedelta(hours=2)
@@ -78,12 +79,11 @@ def analyse(
     report: Report = lambda _: None,
     *,
     by_units: bool = True,
-) -> JsonObject:
+) -> AnalysisResult:
     """Analyse the dataset in `storage` over `span`.
 
-    Returns `window`, `samples`, `jobs`, `links`, `sites`, `ranking` and `bottlenecks`. With
-    `composition` only its jobs and links are included (`_alone`: jobs posted alone); the load of
-    sites always includes all jobs. Damaged files are skipped and listed. `report` is called with
+    With `composition` only its jobs and links are included (`_alone`: jobs posted alone); the load
+    of sites always includes all jobs. Damaged files are skipped and listed. `report` is called with
     each further step. A long window begins with whole ten minutes, and unless `by_units`
     is false most of its sums are cached (`speck.analyzer.units`).
     """
@@ -91,14 +91,8 @@ def analyse(
     span = slicing.span
     sums, left_out = _read(spark, storage, slicing, by_units=by_units)
     report(RATING)
-    analysis = _analyse_sums(sums, composition, span.seconds, report)
-    analysis["samples"]["damaged_files"] = left_out
-    window = {
-        "from": result.format_time(span.since),
-        "to": result.format_time(span.until),
-        "seconds": span.seconds,
-    }
-    return {"window": window, **analysis}
+    window = Window(result.format_time(span.since), result.format_time(span.until), span.seconds)
+    return _analyse_sums(sums, composition, window, left_out, report)
 
 
 def _read(
@@ -174,10 +168,14 @@ def _list_unit_steps(
 
 
 def _analyse_sums(
-    sums: _Sums, composition: str | None, seconds: float, report: Report
-) -> JsonObject:
-    """The analysis of a window of `seconds`: in Python, which takes less time for these rows than
-    Spark does to plan a query."""
+    sums: _Sums,
+    composition: str | None,
+    window: Window,
+    damaged_files: Sequence[str],
+    report: Report,
+) -> AnalysisResult:
+    """The analysis of a window: in Python, which takes less time for these rows than Spark does to
+    plan a query."""
     tasks = rates.rate_tasks(sums.sliced)
     rated = rates.rate_jobs(sums.sliced, tasks)
     used = sites.add_use(sums.polled, rated)
@@ -185,44 +183,32 @@ def _analyse_sums(
     chosen = incarnations.choose_incarnations(rated, plans, find_numbers(ends))
     jobs = features.describe_jobs(chosen, plans, used, find_lags(ends))
     report(RANKING)
-    judged = _judge(jobs, used, ends, list(plans.values()), composition, seconds)
-    return {"samples": {name: sum(task[name] for task in tasks) for name in SAMPLES}, **judged}
-
-
-def _judge(
-    jobs: list[JsonObject],
-    used: list[JsonObject],
-    ends: list[JsonObject],
-    plans: list[JsonObject],
-    composition: str | None,
-    seconds: float,
-) -> JsonObject:
-    """What follows from jobs, sites, ends of links and wires of plans."""
     joined = links.join_links(jobs, ends)
-    origins = DataOrigins(jobs, joined, plans)  # jobs of other compositions may feed this one
+    # jobs of other compositions may feed this one
+    origins = DataOrigins(jobs, joined, list(plans.values()))
     places = result.add_loads(used, jobs)
-    ours, our_links = (
-        [row for row in rows if composition is None or row["composition"] == _visible(composition)]
-        for rows in (jobs, joined)
+    wanted = None if composition == ALONE else composition
+    if composition is not None:
+        jobs = [row for row in jobs if row["composition"] == wanted]
+        joined = [each for each in joined if each.composition == wanted]
+    return AnalysisResult(
+        window=window,
+        samples=SampleCounts(
+            **{name: sum(task[name] for task in tasks) for name in SAMPLES},
+            damaged_files=tuple(damaged_files),
+        ),
+        jobs=result.make_jobs(jobs),
+        links=tuple(joined),
+        sites=result.make_sites(places),
+        ranking=ranking.rank_jobs(jobs, places, origins),
+        bottlenecks=bottlenecks.find_bottlenecks(jobs, joined, places, window.seconds),
     )
-    return {
-        "jobs": result.render_jobs(ours),
-        "links": our_links,
-        "sites": result.render_sites(places),
-        "ranking": ranking.rank_jobs(ours, places, origins),
-        "bottlenecks": bottlenecks.find_bottlenecks(ours, our_links, places, seconds),
-    }
-
-
-def _visible(composition: str) -> str | None:
-    return None if composition == ALONE else composition
 
 
 def forecast_links(
     spark: SparkSession, storage: Storage, until: datetime, ahead: timedelta
-) -> list[JsonObject]:
-    """Forecast the rates of all links for `ahead` from the samples up to `until`: FORECASTS as
-    JSON, `at` as RFC 3339."""
+) -> tuple[LinkForecast, ...]:
+    """Forecast the rates of all links for `ahead` from the samples up to `until`."""
     span = Span(until - forecast.HISTORY, until)
 
     def read_bins(without: Collection[str]) -> DataFrame:
@@ -230,11 +216,9 @@ def forecast_links(
 
     with hold_files(storage):
         bins = retry_without_damaged(read_bins, storage, span)
-    forecasts = forecast.forecast(bins, ahead)
-    return sorted(
-        (row | {"at": result.format_time(row["at"])} for row in result.collect_rows(forecasts)),
-        key=lambda row: (row["site"], row["topic"]),
-    )
+    rows = result.collect_rows(forecast.forecast(bins, ahead))
+    forecasts = (LinkForecast(**row | {"at": result.format_time(row["at"])}) for row in rows)
+    return tuple(sorted(forecasts, key=lambda each: (each.site or "", each.topic)))
 
 
 def _collect(make: Callable[[], DataFrame]) -> list[JsonObject]:

@@ -183,7 +183,7 @@ def test_a_dataset_is_forecast_from_the_last_days(spark: SparkSession, tmp_path:
     write(tmp_path, LINKS, [end(s, 10 * s, lag=2 * s) for s in range(0, 601, 10)])
     until = MONDAY + timedelta(minutes=10)
     (forecast,) = forecast_links(spark, LocalStorage(tmp_path), until, AHEAD)
-    assert (forecast["site"], forecast["topic"]) == ("edge-a", "raw")
-    assert forecast["rate"] == pytest.approx(12)
-    assert forecast["at"] == "2026-03-02T00:29:00.000Z"
-    assert forecast_links(spark, LocalStorage(tmp_path), until - timedelta(days=30), AHEAD) == []
+    assert (forecast.site, forecast.topic) == ("edge-a", "raw")
+    assert forecast.rate == pytest.approx(12)
+    assert forecast.at == "2026-03-02T00:29:00.000Z"
+    assert forecast_links(spark, LocalStorage(tmp_path), until - timedelta(days=30), AHEAD) == ()

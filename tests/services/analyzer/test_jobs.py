@@ -14,6 +14,7 @@ from speck.analyzer.reading import Span
 from speck.analyzer.run import FEW_ROWS, analyse, configured
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import ALONE, TASKS
+from speck.model.shown import render
 from speck.model.values import JsonObject
 from tests.samples_by_hand import (
     EVERY_S,
@@ -155,7 +156,7 @@ def analysis(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
     dataset(root, tasks, plans, sites, _fell_behind())
     write(root, TASKS, running("twice"), part=2)
     with configured(spark, FEW_ROWS):
-        return analyse(spark, LocalStorage(root), SPAN)
+        return render(analyse(spark, LocalStorage(root), SPAN))
 
 
 def job(analysis: JsonObject, name: str) -> JsonObject:

@@ -12,6 +12,7 @@ from speck.analyzer.memory import STATE_FACTOR
 from speck.analyzer.reading import Span
 from speck.analyzer.run import analyse
 from speck.metrics.dataset.local import LocalStorage
+from speck.model.shown import render
 from speck.model.values import JsonObject
 from speck.placement.instance import MEMORY_BYTES
 from tests.samples_by_hand import EVERY_S, SPAN_S, Row, at, dataset, plan, running, site
@@ -66,7 +67,7 @@ def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
     where = {row["job_name"]: row["site"] for row in jobs}
     plans = [plan(name, each) for name, each in where.items()]
     root = dataset(tmp_path_factory.mktemp("memory"), jobs, plans, sites)
-    return analyse(spark, LocalStorage(root), Span(at(0), at(SPAN_S)))
+    return render(analyse(spark, LocalStorage(root), Span(at(0), at(SPAN_S))))
 
 
 def job(analysis: JsonObject, name: str) -> JsonObject:
@@ -120,6 +121,6 @@ def test_garbage_that_piles_up_is_not_growth(spark: SparkSession, tmp_path: Path
         for number, row in enumerate(site("edge-a"))
     ]
     root = dataset(tmp_path, jobs, [plan("idle")], heaps)
-    analysis = analyse(spark, LocalStorage(root), Span(at(0), at(SPAN_S)))
+    analysis = render(analyse(spark, LocalStorage(root), Span(at(0), at(SPAN_S))))
     assert place(analysis, "edge-a")["heap_bytes"] == BASE
     assert job(analysis, "idle")["heap_bytes_per_s"] == 0.0

@@ -46,7 +46,7 @@ def test_few_rows_are_analysed_by_a_query_for_each_table(
 def test_one_job_that_works_evenly(spark: SparkSession, tmp_path: Path) -> None:
     dataset(tmp_path, running(), [plan()], [*site("edge-a"), *site("cloud")])
 
-    analysis = analyse(spark, LocalStorage(tmp_path), SPAN)
+    analysis = render(analyse(spark, LocalStorage(tmp_path), SPAN))
 
     row = job(analysis, "A")
     assert row["evidence"] == "sufficient", row["why"]
@@ -95,7 +95,7 @@ def test_a_file_that_is_damaged_inside_is_left_out_and_named(
     file.write_bytes(content)
 
     assert find_newest(LocalStorage(tmp_path)) == moment(SPAN_S)
-    analysis = analyse(spark, LocalStorage(tmp_path), SPAN)
+    analysis = render(analyse(spark, LocalStorage(tmp_path), SPAN))
 
     assert analysis["samples"]["damaged_files"] == [str(file.relative_to(tmp_path))]
     assert [job["job_name"] for job in analysis["jobs"]] == ["A"]
@@ -114,7 +114,7 @@ def test_an_imported_trace_of_gauges_is_analysed(spark: SparkSession, tmp_path: 
     convert(trace, rows)
     import_file(LocalStorage(tmp_path / "metrics"), rows, rows.name, "parquet")
 
-    analysis = analyse(spark, LocalStorage(tmp_path / "metrics"), SPAN)
+    analysis = render(analyse(spark, LocalStorage(tmp_path / "metrics"), SPAN))
 
     (imported,) = [job for job in analysis["jobs"] if job["job_name"] == "A"]
     assert (imported["evidence"], imported["site"]) == ("sufficient", None)

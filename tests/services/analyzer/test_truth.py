@@ -18,6 +18,7 @@ from speck.analyzer.run import analyse
 from speck.metrics.dataset.files import COMPACT, PART
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import TABLES
+from speck.model.shown import render
 from speck.model.values import JsonObject
 
 SPEC = Spec(
@@ -43,7 +44,9 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Truth]:
 
 
 def analysed(spark: SparkSession, root: Path) -> JsonObject:
-    return analyse(spark, LocalStorage(root), Span(SPEC.start, find_newest(LocalStorage(root))))
+    return render(
+        analyse(spark, LocalStorage(root), Span(SPEC.start, find_newest(LocalStorage(root))))
+    )
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.maintenance import maintain
 from speck.metrics.dataset.origins import UNIT_S, UNITS
 from speck.metrics.dataset.schema import TABLES, TASKS
+from speck.model.shown import render
 from speck.model.values import JsonObject
 from tests.samples_by_hand import T0, dataset, plan, running, site, task, write
 
@@ -69,8 +70,8 @@ def assert_same(one: Any, other: Any, place: str = "") -> None:
 
 def analyse_both(spark: SparkSession, root: Path, span: Span) -> JsonObject:
     """The analysis of units, which is that of the rows."""
-    by_units = analyse(spark, LocalStorage(root), span)
-    assert_same(by_units, analyse(spark, LocalStorage(root), span, by_units=False))
+    by_units = render(analyse(spark, LocalStorage(root), span))
+    assert_same(by_units, render(analyse(spark, LocalStorage(root), span, by_units=False)))
     return by_units
 
 
@@ -122,7 +123,7 @@ def test_whatever_is_wrong_with_samples_and_comes_late_units_equal_rows(
         length = VERY_LONG if spec.hours > 8 else LONG
         span = Span(since, since + length + timedelta(seconds=early))
         once = analyse_both(spark, root, span)
-        assert_same(analyse(spark, LocalStorage(root), span), once)  # all from the cache
+        assert_same(render(analyse(spark, LocalStorage(root), span)), once)  # all from the cache
         deliver(root, held)
         more = analyse_both(spark, root, span)
         assert more["samples"]["rows"] >= once["samples"]["rows"]
@@ -151,7 +152,7 @@ def test_late_rows_imports_and_compaction_are_seen(spark: SparkSession, tmp_path
         {int(row["at"].timestamp()) // 600 for row in late}
     )
     assert maintain(LocalStorage(tmp_path), T0 + timedelta(days=3), 0).merged == 2
-    assert_same(analyse(spark, LocalStorage(tmp_path), span), after)
+    assert_same(render(analyse(spark, LocalStorage(tmp_path), span)), after)
     assert units_of(tmp_path) < second_units | first_units  # replaced ones are gone, none is new
 
 

@@ -21,13 +21,13 @@ from speck.model.analysis_result import (
     LinkForecast,
     RankedJob,
 )
-from speck.model.shown import shown_fields
+from speck.model.shown import render, shown_fields
 from tests.rows_of_jobs import job, rank
 
 DOC = (Path(__file__).parents[3] / "docs" / "analysis.md").read_text()
 FIELDS = {
     "jobs": {*JOB_FIELDS, "source", "sink"} - {*INTERNAL},
-    "links": {*join_links([job("any")], ())[0]},
+    "links": {*render(join_links([job("any")], ())[0])},
     "sites": {*SITE_FIELDS, "name", "load"} - {"site", "last_at"},
     "ranking": {*rank([job("any")])[0]},
     "forecast": {*FORECASTS.columns},

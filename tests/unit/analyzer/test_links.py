@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from speck.analyzer.links import join_links
+from speck.model.shown import render
 from speck.model.values import JsonObject
 from tests.rows_of_jobs import job
 
@@ -37,7 +38,7 @@ WEAK = {"rate_evidence": "insufficient", "evidence": "insufficient", "rate_why":
 
 def rate(*jobs: JsonObject, ends: tuple[JsonObject, ...] = ()) -> JsonObject:
     """The link `mid`."""
-    return next(row for row in join_links(jobs, ends) if row["topic"] == "mid")
+    return next(render(link) for link in join_links(jobs, ends) if link.topic == "mid")
 
 
 def test_both_ends_agree_on_records_and_bytes() -> None:
@@ -99,16 +100,16 @@ def test_a_writer_without_evidence_is_not_taken_for_nothing() -> None:
 
 
 def test_a_link_of_two_compositions_has_one_rate() -> None:
-    rows = [
-        row
-        for row in join_links([writer(100.0), reader(40.0, composition="d")], [])
-        if row["topic"] == "mid"
+    links = [
+        link
+        for link in join_links([writer(100.0), reader(40.0, composition="d")], [])
+        if link.topic == "mid"
     ]
-    assert [(row["composition"], row["difference"]) for row in rows] == [
+    assert [(link.composition, link.difference) for link in links] == [
         ("c", pytest.approx(0.6)),
         ("d", pytest.approx(0.6)),
     ]
-    assert [len(row["producers"]) for row in rows] == [1, 0]
+    assert [len(link.producers) for link in links] == [1, 0]
 
 
 def test_an_end_without_bytes_gets_the_mean_size_and_is_no_evidence() -> None:

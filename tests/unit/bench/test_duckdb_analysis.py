@@ -15,6 +15,7 @@ from bench.samples import Spec, generate
 from speck.analyzer import run
 from speck.analyzer.reading import Span, find_newest
 from speck.metrics.dataset.local import LocalStorage
+from speck.model.shown import render
 from tests.samples_by_hand import dataset, running, site
 
 FAULTS = Spec(
@@ -54,7 +55,7 @@ def test_duckdb_computes_the_same_analysis(
     until = find_newest(LocalStorage(tmp_path)) - timedelta(seconds=71)
     span = Span(until - timedelta(hours=hours), until)
 
-    ours = run.analyse(spark, LocalStorage(tmp_path), span, composition)
+    ours = render(run.analyse(spark, LocalStorage(tmp_path), span, composition))
     its = analyse(tmp_path, span.since, span.until, composition)
 
     count, differences = find_differences(ours, its)
@@ -70,7 +71,7 @@ def test_a_dataset_without_links_or_plans(spark: SparkSession, tmp_path: Path) -
 
     its = analyse(tmp_path, span.since, span.until)
 
-    assert find_differences(run.analyse(spark, LocalStorage(tmp_path), span), its)[1] == []
+    assert find_differences(render(run.analyse(spark, LocalStorage(tmp_path), span)), its)[1] == []
     assert [job["job_name"] for job in its["jobs"]] == ["A"]
 
 
