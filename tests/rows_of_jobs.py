@@ -8,7 +8,7 @@ from typing import Any
 from speck.analyzer.data_origins import DataOrigins
 from speck.analyzer.links import join_links
 from speck.analyzer.ranking import rank_jobs
-from speck.analyzer.result import add_loads
+from speck.analyzer.result import INTERNAL, add_loads
 from speck.model.shown import render
 from speck.model.values import JsonObject
 
@@ -47,6 +47,12 @@ def job(name: str, saved: float = 1000.0, cost: float | None = 0.001, **more: An
         rate, size = row[f"{way}_rate"], row[f"bytes_{way}_rate"]
         row.setdefault(f"bytes_{way}_per_record", size / rate if rate and size else None)
     return row
+
+
+def show(row: JsonObject) -> JsonObject:
+    """A row of JOBS as far as it goes, as an analysis shows it."""
+    ends = {e: {"site": row[f"{e}_site"], "topic": row[f"{e}_topic"]} for e in ("source", "sink")}
+    return {name: value for name, value in row.items() if name not in INTERNAL} | ends
 
 
 def site(name: str, **more: Any) -> JsonObject:

@@ -100,12 +100,12 @@ def describe_jobs(
     """Jobs by `incarnations.choose_incarnations`, wires of plans by incarnation, sites as
     `sites.add_use` makes them, and lags by job -> JOB_FIELDS of each job. Costs and all other
     figures of a record are of the incarnation that represents the job; its rates are the means."""
-    places = {site["site"]: site for site in sites}
+    by_name = {site["site"]: site for site in sites}
     return [
         _describe(
             job,
             plans.get(job["engine_job_id"]),
-            places.get(job["site"], {}),
+            by_name.get(job["site"], {}),
             lags.get((job["composition"], job["job_name"])),
         )
         for job in chosen
@@ -113,13 +113,13 @@ def describe_jobs(
 
 
 def _describe(
-    job: JsonObject, plan: JsonObject | None, place: JsonObject, lag: int | None
+    job: JsonObject, plan: JsonObject | None, site: JsonObject, lag: int | None
 ) -> JsonObject:
-    core_speed = place.get("core_speed")
-    job = {**job, "core_speed": core_speed, "ended": _has_ended(job, place.get("last_at"))}
-    job |= {"tier": place.get("tier"), **_describe_state(job, plan, place)}
-    job |= _describe_cost(job, place)
-    job |= _describe_limit(job, place, lag)
+    core_speed = site.get("core_speed")
+    job = {**job, "core_speed": core_speed, "ended": _has_ended(job, site.get("last_at"))}
+    job |= {"tier": site.get("tier"), **_describe_state(job, plan, site)}
+    job |= _describe_cost(job, site)
+    job |= _describe_limit(job, site, lag)
     speed = 1.0 if core_speed is None else core_speed
     out_rate = job["out_rate"]
     named = {
@@ -146,11 +146,11 @@ def _has_ended(job: JsonObject, polled_at: datetime | None) -> bool:
     return bool((polled_at - job["last_at"]).total_seconds() > max(ENDED_S, 4 * usual_s))
 
 
-def _describe_state(job: JsonObject, plan: JsonObject | None, place: JsonObject) -> JsonObject:
+def _describe_state(job: JsonObject, plan: JsonObject | None, site: JsonObject) -> JsonObject:
     size, growth, wires = job["checkpoint_bytes"], job["state_bytes_per_s"], plan or {}
     stateful, why = judge_state(plan, size)
-    of_subtask = place.get("heap_bytes_per_subtask")
-    factor = place.get("heap_per_state_byte", STATE_FACTOR)
+    of_subtask = site.get("heap_bytes_per_subtask")
+    factor = site.get("heap_per_state_byte", STATE_FACTOR)
     heap = multiply(job["subtasks"], MEMORY_BYTES if of_subtask is None else of_subtask)
     return {
         "stateful": stateful,
@@ -165,9 +165,9 @@ def _describe_state(job: JsonObject, plan: JsonObject | None, place: JsonObject)
     }
 
 
-def _describe_cost(job: JsonObject, place: JsonObject) -> JsonObject:
+def _describe_cost(job: JsonObject, site: JsonObject) -> JsonObject:
     """The evidence, and the cost of a record if that is sufficient."""
-    in_rate, out_rate, share = job["in_rate"], job["out_rate"], _share_core(job, place)
+    in_rate, out_rate, share = job["in_rate"], job["out_rate"], _share_core(job, site)
     doubts = list(list_rate_objections(job))
     objections = [*doubts, *list_cost_objections(job)]
     cores = job["cpu"] if job["cpu"] is not None else multiply(job["busy"], share)
@@ -186,7 +186,7 @@ def _describe_cost(job: JsonObject, place: JsonObject) -> JsonObject:
     }
 
 
-def _share_core(job: JsonObject, place: JsonObject) -> float:
+def _share_core(job: JsonObject, site: JsonObject) -> float:
     """The share of busy wall time in which the job had a core.
 
     If CPU time is reported, that decides. The exception is a low share at a site with enough whole
@@ -195,7 +195,7 @@ def _share_core(job: JsonObject, place: JsonObject) -> float:
     other programs make them wait, and busy time overestimates the work; then the share follows from
     the CPU time of the engine's processes.
     """
-    cores, site_busy, site_cpu = (place.get(name) for name in ("cores", "busy", "cpu"))
+    cores, site_busy, site_cpu = (site.get(name) for name in ("cores", "busy", "cpu"))
     own = divide(job["cpu"], job["busy"])
     if own is not None:
         is_short = cores is not None and cores < job["subtasks"]
@@ -205,7 +205,7 @@ def _share_core(job: JsonObject, place: JsonObject) -> float:
     return min(1.0, site_cpu / site_busy) if site_cpu is not None and site_cpu > 0 else 1.0
 
 
-def _describe_limit(job: JsonObject, place: JsonObject, lag: int | None) -> JsonObject:
+def _describe_limit(job: JsonObject, site: JsonObject, lag: int | None) -> JsonObject:
     """The rate of records that the job can process. `by_busy_time` is that of the subtasks of its
     slowest task, or of the site's cores: a subtask is one thread, so it uses one core at most, and
     all subtasks share the site's cores."""
@@ -213,7 +213,7 @@ def _describe_limit(job: JsonObject, place: JsonObject, lag: int | None) -> Json
     waits = back or 0.0
     observed = divide(in_rate, 1.0 - waits) if 1.0 - waits > 1.0 - MOSTLY else None
     by_task = divide(in_rate, multiply(job["busiest"], job["cpu_share"]))
-    by_cores = divide(place.get("cores"), job["core_s_per_record"])
+    by_cores = divide(site.get("cores"), job["core_s_per_record"])
     by_busy_time = pick_least((by_task, by_cores)) if job["is_sufficient"] else None
     is_held = (
         lag is not None

@@ -186,7 +186,7 @@ def _analyse_sums(
     joined = links.join_links(jobs, ends)
     # jobs of other compositions may feed this one
     origins = DataOrigins(jobs, joined, list(plans.values()))
-    places = result.add_loads(used, jobs)
+    loaded = result.add_loads(used, jobs)
     wanted = None if composition == ALONE else composition
     if composition is not None:
         jobs = [row for row in jobs if row["composition"] == wanted]
@@ -199,9 +199,9 @@ def _analyse_sums(
         ),
         jobs=result.make_jobs(jobs),
         links=tuple(joined),
-        sites=result.make_sites(places),
-        ranking=ranking.rank_jobs(jobs, places, origins),
-        bottlenecks=bottlenecks.find_bottlenecks(jobs, joined, places, window.seconds),
+        sites=result.make_sites(loaded),
+        ranking=ranking.rank_jobs(jobs, loaded, origins),
+        bottlenecks=bottlenecks.find_bottlenecks(jobs, joined, loaded, window.seconds),
     )
 
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from speck.analyzer.links import join_links
-from speck.analyzer.result import render_jobs
+from speck.model.shown import render
 from speck.model.values import JsonObject
 from speck.placement.model import Kind, Limits, Problem
 from speck.placement.names import list_policies
@@ -227,7 +227,9 @@ def make_measured_case(chance: random.Random) -> tuple[Question, set[str]]:
     outputs = [{"site": "cloud", "topic": "total"}]
     composition = {"name": "c", "jobs": bodies, "inputs": inputs, "outputs": outputs}
     ranked = rows_of_jobs.rank(rows, [rows_of_jobs.site(name) for name in SITES])
-    body = analysis(render_jobs(rows), SITES, join_links(rows, []), ranking=ranked)
+    jobs = [rows_of_jobs.show(row) for row in rows]
+    links = list(map(render, join_links(rows, [])))
+    body = analysis(jobs, SITES, links, ranking=ranked)
     sites = {name: site_from_data(site_body(name)) for name in SITES}
     conditions = {name: Condition(free=9) for name in SITES}
     wiring = wire(composition_from_data(composition), sites)
