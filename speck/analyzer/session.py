@@ -46,35 +46,8 @@ def start_session(
     """
     is_small = is_small and is_local(master)
     host = _LOOPBACK if is_on_loopback(check_master(master)) else driver_host
-    scratch = Path(tempfile.gettempdir()) / f"speck-spark-{os.getuid()}"
-    parts = partitions or 16 * (os.cpu_count() or 2)
-    # Standard output is for results: the JVM writes to stderr only.
-    options = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.memory": jvm.SMALL_HEAP if is_small else memory,
-        "spark.local.dir": str(scratch),
-        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(parts),
-        "spark.sql.adaptive.enabled": "true",
-        "spark.sql.ansi.enabled": "false",
-        # an executor that does not see a file must fail, not leave its rows out
-        "spark.sql.files.ignoreMissingFiles": "false",
-        "spark.sql.parquet.filterPushdown": "true",
-        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "64",
-        "spark.sql.autoBroadcastJoinThreshold": str(32 << 20),
-        # The rows of a task are written as one file, sorted by where they go: one file for each
-        # place, joined at the end, takes longer, since a task of many small files has few rows.
-        "spark.shuffle.sort.bypassMergeThreshold": "1",
-    }
-    if is_local(master):
-        # what is written for the next stage stays in this machine's memory: to compress it takes
-        # more than it saves
-        options |= {"spark.shuffle.compress": "false", "spark.shuffle.spill.compress": "false"}
-    # code is compiled once for each text of it, of which an analysis has more than Spark's 100
-    options |= {"spark.sql.codegen.cache.maxEntries": "2000"}
+    options = _list_options(partitions or 16 * (os.cpu_count() or 2), in_memory=is_local(master))
+    options |= {"spark.driver.memory": jvm.SMALL_HEAP if is_small else memory}
     options |= {"spark.driver.extraJavaOptions": " ".join(jvm.list_options(is_small=is_small))}
     options |= _find_s3(os.environ)
     if jars:
@@ -91,6 +64,37 @@ def start_session(
     spark.sparkContext.setLogLevel("ERROR")
     _look_for_no_checksums(spark)
     return spark
+
+
+def _list_options(partitions: int, *, in_memory: bool) -> dict[str, str]:
+    """How an analysis runs, wherever it does; `in_memory`: all of it in this machine's memory."""
+    scratch = Path(tempfile.gettempdir()) / f"speck-spark-{os.getuid()}"
+    options = {
+        # standard output is for results: the JVM writes to stderr only
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(scratch),
+        "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(partitions),
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.ansi.enabled": "false",
+        # an executor that does not see a file must fail, not leave its rows out
+        "spark.sql.files.ignoreMissingFiles": "false",
+        "spark.sql.parquet.filterPushdown": "true",
+        "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "64",
+        "spark.sql.autoBroadcastJoinThreshold": str(32 << 20),
+        # The rows of a task are written as one file, sorted by where they go: one file for each
+        # place, joined at the end, takes longer, since a task of many small files has few rows.
+        "spark.shuffle.sort.bypassMergeThreshold": "1",
+        # code is compiled once for each text of it, of which an analysis has more than Spark's 100
+        "spark.sql.codegen.cache.maxEntries": "2000",
+    }
+    if in_memory:
+        # what is written for the next stage stays there: to compress it takes more than it saves
+        options |= {"spark.shuffle.compress": "false", "spark.shuffle.spill.compress": "false"}
+    return options
 
 
 def _look_for_no_checksums(spark: SparkSession) -> None:

@@ -142,25 +142,27 @@ class Placements:
             self._foreign(composition),
             self._list_earlier(manner),
         )
-        wiring, layout = proposal.question.wiring, proposal.layout
-        new_description = render(description, wiring, layout, self._records.sites.all())
         now = self._clock.now()
+        comparison = compare(
+            question_today or proposal.question,
+            proposal,
+            composition,
+            _result(analysis),
+            _describe_age(analysis, now),
+        )
+        proposed = render(
+            description, proposal.question.wiring, proposal.layout, self._records.sites.all()
+        )
         placement = PlacementRecord(
             id=f"{int(now.timestamp() * 1000):012x}{self._clock.new_id()[:8]}",
             at=rfc3339(now),
             revision=revision,
             analysis=analysis.id if analysis is not None else None,
             manner=manner,
-            comparison=compare(
-                question_today or proposal.question,
-                proposal,
-                composition,
-                _result(analysis),
-                _describe_age(analysis, now),
-            ),
+            comparison=comparison,
             scales=tuple(map(ScaleOutline.of, scales)),
-            description=new_description,
-            yaml=render_yaml(new_description),
+            description=proposed,
+            yaml=render_yaml(proposed),
         )
         self._records.write(self._records.placements.add(placement))
         return placement
