@@ -15,7 +15,7 @@ from speck.store.tables import Batch
 def read_desired_state(
     change: Change, records: Records
 ) -> tuple[CompositionDescription, Mapping[str, str]]:
-    """The description that a change was accepted for, with its jars' SHA-256 by `job_path`.
+    """The description that a change was accepted for, with its artifacts' SHA-256 by `job_path`.
 
     Raises NotFoundError when it is not stored any more.
     """
@@ -23,7 +23,7 @@ def read_desired_state(
     if revision is None:
         what = f"revision {change.revision} of {title(change.composition)}"
         raise NotFoundError(f"cannot go on with change {change.id}: {what} is gone")
-    return revision.description, revision.jars
+    return revision.description, revision.artifacts
 
 
 def put_result(change: Change, records: Records) -> Batch:

@@ -39,7 +39,7 @@ from speck.store.records import Records
 class PreparedPlan:
     """A plan made from the current observation, with what its acceptance needs.
 
-    `sites` are the sites registered when it was made, `jars` the SHA-256 of the file that each
+    `sites` are the sites registered when it was made, `artifacts` the SHA-256 of the file that each
     `job_path` named. `files` gives the files' locations by SHA-256. `noticed` holds incarnations of
     which the observation shows more than is stored (they run, or have finished), as they are stored
     and as they are, by scope and job name. Nothing is stored yet; see `accept`.
@@ -50,7 +50,7 @@ class PreparedPlan:
     plan: Plan
     sites: Mapping[str, Site]
     warnings: tuple[str, ...] = ()
-    jars: Mapping[str, str] = field(default_factory=dict)
+    artifacts: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     noticed: Mapping[tuple[str, str], tuple[Incarnation, Incarnation]] = field(default_factory=dict)
 
@@ -116,7 +116,7 @@ class Deployer:
         description: CompositionDescription,
         line_of: LineOf | None = None,
         adopted_jobs: Sequence[str] = (),
-        jars: Mapping[str, str] | None = None,
+        artifacts: Mapping[str, str] | None = None,
         *,
         drop_queues: bool = False,
         drain_limit_s: float | None = None,
@@ -128,7 +128,7 @@ class Deployer:
     ) -> PreparedPlan:
         """Resolve and plan; nothing is written. Raises InvalidError with all problems; `line_of`
         gives the line of a problem's path in the request. `adopted_jobs` are jobs posted alone that
-        count as the scope's own. `jars` gives, by `job_path`, the SHA-256 of files that were
+        count as the scope's own. `artifacts` gives, by `job_path`, the SHA-256 of files that were
         accepted before and are used again, whatever the path names now. Warnings name jobs of
         other compositions only if the user `sees` these. `drain_limit_s`: see `Config`. For
         `drop_queues`, `leave`, `stopped`, `readers_stopped` and `has_read` see `Conditions`."""
@@ -139,7 +139,7 @@ class Deployer:
         await_answers = self._planned_sites.begin(sites, stored, _find_sites(description, sites))
 
         look = cache(partial(self._look, stored, await_answers))
-        files = _FilesOfJobs(self._find_file, jars or {})
+        files = _FilesOfJobs(self._find_file, artifacts or {})
         try:
             resolution = self._admission.resolve(
                 description,
@@ -174,7 +174,11 @@ class Deployer:
             for n, each in seen.noticed.items()
         }
         return replace(
-            prepared_plan, sites=sites, jars=files.hashes, files=resolution.files, noticed=changed
+            prepared_plan,
+            sites=sites,
+            artifacts=files.hashes,
+            files=resolution.files,
+            noticed=changed,
         )
 
     def _look(self, stored: Inventory, await_answers: Callable[[], Observation]) -> _Sight:
@@ -206,7 +210,7 @@ class Deployer:
                 if resting and self._records.incarnations.get(scope, name) == stored:
                     self._records.write(self._records.incarnations.put(scope, noticed))
 
-    def jar_of(self, job_path: str) -> str:
+    def artifact_of(self, job_path: str) -> str:
         """The SHA-256 of what `job_path` names now. Raises InvalidError, NotFoundError."""
         return self._find_file(job_path).sha256
 
@@ -252,10 +256,10 @@ class Deployer:
                 has_read=change.has_read,
             )
         else:
-            description, jars = read_desired_state(change, self._records)
+            description, artifacts = read_desired_state(change, self._records)
             prepared_plan = self.prepare(
                 description,
-                jars=jars,
+                artifacts=artifacts,
                 drop_queues=change.drop_queues,
                 drain_limit_s=change.drain_limit_s,
                 leave=change.leave,

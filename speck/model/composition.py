@@ -94,11 +94,11 @@ class Composition:
 
 @dataclass(frozen=True, slots=True)
 class Revision:
-    """One accepted version of a composition. `jars` gives the SHA-256 of the file that each
+    """One accepted version of a composition. `artifacts` gives the SHA-256 of the file that each
     `job_path` named when it was accepted, at `at` (RFC 3339) for the token `by`."""
 
     description: CompositionDescription
-    jars: Mapping[str, str]
+    artifacts: Mapping[str, str]
     at: str
     by: str | None = None
 

@@ -3,7 +3,7 @@
 `JobOptions` is the single definition of the options of a job that hold wherever it runs. The
 schema of YAML and JSON (`speck.spec.options`), the shape of the API's answers
 (`speck.api.shapes`), the stored form (`speck.store.codec`) and the comparison of jobs
-(`speck.spec.fingerprint`) are derived from it.
+(`speck.spec.differences`) are derived from it.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ class Job(JobOptions):
 
     It runs at `site`. `source_broker` and `sink_broker` are the addresses of the links' brokers, as
     an incarnation gets them in its arguments; what it joins are the links, whatever their addresses
-    are. `jar` is the SHA-256 of the artifact at `job_path`, of any kind: two are the same if
+    are. `artifact` is the SHA-256 of what lies at `job_path`, of any kind: two are the same if
     their content is.
     """
 
@@ -142,7 +142,7 @@ class Job(JobOptions):
     source_broker: str
     sink_broker: str
     entry_class: str
-    jar: str
+    artifact: str
     artifact_kind: ArtifactKind
     more_sinks: tuple[Link, ...] = ()
     """The further links of its port, at the same broker. Users describe ports of one link."""

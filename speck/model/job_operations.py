@@ -33,11 +33,11 @@ class Upload:
 
     kind: ClassVar[str] = "upload"
     site: str
-    jar: str
+    artifact: str
     job_name: None = None
 
     def __str__(self) -> str:
-        return f"upload {self.jar[:8]} to {self.site}"
+        return f"upload {self.artifact[:8]} to {self.site}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -149,7 +149,7 @@ def _describe(job: Job) -> JobDescription:
         source_topic=job.source.topic,
         sink_topic=job.sink.topic,
         entry_class=job.entry_class,
-        job_path=f"{ARTIFACT}{job.jar}",
+        job_path=f"{ARTIFACT}{job.artifact}",
         site=job.site,
         source_site=job.source_site,
         sink_site=job.sink_site,

@@ -111,12 +111,15 @@ class Acceptance:
         return is_deployed and change is not None and change.state is ChangeState.DONE
 
     def _is_newest(self, wanted: Wanted) -> bool:
-        """Whether the newest revision is this very description with these very jars."""
+        """Whether the newest revision is this very description with these very artifacts."""
         number = wanted.head.revision if wanted.head is not None else 0
         stored = self._records.compositions.revision(wanted.name, number)
         if stored is None:
             raise NotFoundError(f"cannot find revision {number} of {title(wanted.name)}")
-        return stored.description == wanted.description and stored.jars == wanted.prepared.jars
+        return (
+            stored.description == wanted.description
+            and stored.artifacts == wanted.prepared.artifacts
+        )
 
     def _create_change(self, wanted: Wanted, revision: int) -> Change:
         superseded = wanted.superseded
@@ -144,9 +147,9 @@ class Acceptance:
         return self._records.compositions.put_head(head)
 
     def _put_revision(self, wanted: Wanted, revision: int) -> Batch:
-        now, jars = rfc3339(self._clock.now()), dict(wanted.prepared.jars)
+        now, artifacts = rfc3339(self._clock.now()), dict(wanted.prepared.artifacts)
         compositions = self._records.compositions
-        stored = Revision(wanted.description, jars, now, wanted.by)
+        stored = Revision(wanted.description, artifacts, now, wanted.by)
         batch = compositions.put_revision(wanted.name, revision, stored)
         if wanted.head and job_posted_alone(wanted.name):
             batch |= compositions.drop_revision(wanted.head)  # nobody can name it: no way back

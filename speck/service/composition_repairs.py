@@ -53,7 +53,9 @@ class CompositionRepairs:
             newest = self._records.compositions.revision(name, head.revision)
             if newest is None:
                 return None  # posted alone, and adopted by a composition meanwhile
-            prepared = self._deployer.prepare(newest.description, jars=newest.jars, leave=leave)
+            prepared = self._deployer.prepare(
+                newest.description, artifacts=newest.artifacts, leave=leave
+            )
             self._deployer.accept(prepared)
             plan = _keep_queues(name, prepared.plan)
             return None if plan.empty else self._start(head, prepared, plan, leave)

@@ -55,7 +55,7 @@ class DeployedJob:
     site: str
     engine_job_id: str
     attempt: int
-    jar: str
+    artifact: str
     ended: bool
 
     @classmethod
@@ -66,7 +66,7 @@ class DeployedJob:
             job.site,
             incarnation.engine_job_id,
             incarnation.attempt,
-            job.jar,
+            job.artifact,
             incarnation.ended,
         )
 
@@ -135,7 +135,7 @@ class CompositionViews:
     def plan(self, name: str) -> PlanOutline:
         """The plan from what is observed to the newest revision."""
         newest = self._revision(name, self.head(name).revision)
-        prepared = self._deployer.prepare(newest.description, jars=newest.jars)
+        prepared = self._deployer.prepare(newest.description, artifacts=newest.artifacts)
         return PlanOutline.of(prepared.plan)
 
     def graph(self, name: str) -> Graph:

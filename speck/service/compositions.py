@@ -67,12 +67,12 @@ class ApplyRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Apply:
-    """A description that is to become the desired state. `jars`: as with `Deployer.prepare`.
+    """A description that is to become the desired state. `artifacts`: as with `Deployer.prepare`.
     `adopted` are jobs posted alone that it takes in, with the newest change of each."""
 
     description: CompositionDescription
     request: ApplyRequest
-    jars: Mapping[str, str] | None
+    artifacts: Mapping[str, str] | None
     cause: Cause
     adopted: Mapping[str, str]
 
@@ -108,15 +108,15 @@ class Compositions:
         self,
         description: CompositionDescription,
         request: ApplyRequest,
-        jars: Mapping[str, str] | None = None,
+        artifacts: Mapping[str, str] | None = None,
         cause: Cause = Cause.APPLY,
     ) -> Accepted:
-        """Make `description` the desired state; `jars` as with `Deployer.prepare`. Waits for the
-        outcome as the request says. Raises InvalidError, ConflictError, StaleRevisionError."""
+        """Make `description` the desired state; `artifacts` as with `Deployer.prepare`. Waits for
+        the outcome as the request says. Raises InvalidError, ConflictError, StaleRevisionError."""
         with self._locks[description.name]:
             first, running = self._find_first(description, request), None
             if first is None:
-                accepted, running = self._apply(description, request, jars, cause)
+                accepted, running = self._apply(description, request, artifacts, cause)
         if first is not None:
             return self._again(first, request)
         if running is None or not request.wait_s:
@@ -138,17 +138,17 @@ class Compositions:
         self._visible_head(name)
         if stored is None:
             raise NotFoundError(f"cannot find revision {revision} of composition {name!r}")
-        return self.apply(stored.description, request, stored.jars, Cause.ROLLBACK)
+        return self.apply(stored.description, request, stored.artifacts, Cause.ROLLBACK)
 
     def apply_placed(
         self, description: CompositionDescription, revision: int, request: ApplyRequest
     ) -> Accepted:
-        """Apply a description that was made from a revision, with its jars, if that is still the
-        newest. Raises StaleRevisionError."""
+        """Apply a description that was made from a revision, with its artifacts, if that is still
+        the newest. Raises StaleRevisionError."""
         stored = self._records.compositions.revision(description.name, revision)
         if stored is None:
             raise NotFoundError(f"cannot find revision {revision} of {title(description.name)}")
-        return self.apply(description, replace(request, if_match=revision), stored.jars)
+        return self.apply(description, replace(request, if_match=revision), stored.artifacts)
 
     def delete(
         self,
@@ -231,7 +231,7 @@ class Compositions:
         self,
         description: CompositionDescription,
         request: ApplyRequest,
-        jars: Mapping[str, str] | None,
+        artifacts: Mapping[str, str] | None,
         cause: Cause,
     ) -> tuple[Accepted, Running | None]:
         """What was accepted, and the change; None for a dry run, or if nothing is to be done."""
@@ -241,7 +241,7 @@ class Compositions:
         self._admission.check_owners(description, adopt=request.adopt)
         self._admission.refuse_too_large(name, text_bytes(dump_composition(description)))
         adopted = self._admission.find_posted_alone(description)
-        apply = _Apply(description, request, jars, cause, adopted)
+        apply = _Apply(description, request, artifacts, cause, adopted)
         removed = find_mass_removal(description, self._records)
         if not request.dry_run:
             self._changes.find_in_the_way(name)
@@ -275,7 +275,7 @@ class Compositions:
             apply.description,
             request.line_of,
             list(apply.adopted),
-            apply.jars,
+            apply.artifacts,
             drop_queues=request.drop_queues,
             drain_limit_s=request.drain_limit_s,
             stopped=stopped,

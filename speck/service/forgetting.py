@@ -58,7 +58,7 @@ class Leftovers:
     def add(self, incarnations: Iterable[Incarnation], sessions: Iterable[Session]) -> None:
         for newest in incarnations:
             for each in _list_chain(newest):
-                self.artifacts |= {each.job.jar}
+                self.artifacts |= {each.job.artifact}
                 if not each.ended and not each.void:
                     job = each.job
                     self.engine_jobs.append(LeftJob(job.job_name, job.site, each.engine_job_id))

@@ -101,10 +101,10 @@ class Jobs:
         compositions: Compositions,
         clock: Clock,
         changes: Changes,
-        jar_of: Callable[[str], str],
+        artifact_of: Callable[[str], str],
         measured: Callable[[Incarnation], JobRates],
     ):
-        """`jar_of` returns the SHA-256 of what a `job_path` names now (raises InvalidError,
+        """`artifact_of` returns the SHA-256 of what a `job_path` names now (raises InvalidError,
         NotFoundError), `measured` the last sampled rates of an incarnation."""
         self._records = records
         self._connections = connections
@@ -112,7 +112,7 @@ class Jobs:
         self._compositions = compositions
         self._clock = clock
         self._changes = changes
-        self._jar_of = jar_of
+        self._artifact_of = artifact_of
         self._measured = measured
         self._locks = NamedLocks()
 
@@ -321,14 +321,14 @@ class Jobs:
         return running
 
     def _refuse_another(self, description: JobDescription, head: Head) -> None:
-        """Raises ConflictError unless the job that is there is the same, with the same jar."""
+        """Raises ConflictError unless the job that is there is the same, with the same artifact."""
         name, another = description.job_name, None
         revision = self._records.compositions.revision(head.name, head.revision)
         if revision is None:
             raise ConflictError(f"cannot add job {name!r}: it is being removed; try again")
         if revision.description.jobs != (description,):
             another = "another of that name is there"
-        elif revision.jars[description.job_path] != self._jar_of(description.job_path):
+        elif revision.artifacts[description.job_path] != self._artifact_of(description.job_path):
             another = "it is there with another file at the same path"
         if another is not None:
             raise ConflictError(

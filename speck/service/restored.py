@@ -432,8 +432,8 @@ class Restored:
 
 
 def _take_over(incarnation: Incarnation, job: Job, sighting: Sighting) -> Incarnation:
-    """The incarnation that runs. Arguments and jar are those of the store, which may be older: no
-    engine tells them."""
+    """The incarnation that runs. Arguments and artifact are those of the store, which may be older:
+    no engine reports them."""
     return Incarnation(
         job=job,
         attempt=sighting.identity.attempt,

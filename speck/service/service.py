@@ -181,7 +181,7 @@ class Service(Foundation):
             self.compositions,
             self.clock,
             self.changes,
-            self._deployer.jar_of,
+            self._deployer.artifact_of,
             self.sampler.rate_job,
         )
         self.forgetting = Forgetting(

@@ -183,7 +183,7 @@ class _Resolver:
             source_broker=source.broker.address,
             sink_broker=sink.broker.address,
             entry_class=job.entry_class,
-            jar=artifact.sha256,
+            artifact=artifact.sha256,
             artifact_kind=artifact.kind,
             **job.options(),
         )

@@ -16,34 +16,34 @@ def find_uses(records: Records) -> Mapping[str, list[ArtifactUse]]:
     """
     uses: defaultdict[str, list[ArtifactUse]] = defaultdict(list)
     live = {head.name for head in records.compositions.heads()}
-    for (scope, revision), jars in records.compositions.jars_of_revisions().items():
+    for (scope, revision), artifacts in records.compositions.artifacts_of_revisions().items():
         if scope in live:
-            for sha256 in jars:
+            for sha256 in artifacts:
                 uses[sha256].append(ArtifactUse.of(scope, None, revision))
     # in order, each once
     deployed: dict[tuple[str, str, str | None], None] = {
-        (incarnation.job.jar, scope, job_name): None
+        (incarnation.job.artifact, scope, job_name): None
         for (scope, job_name), incarnation in records.incarnations.all().items()
     }
     for scope, session in records.sessions.all():  # what waits there may be for another version
         if session.job is not None:
-            deployed.setdefault((session.job.jar, scope, session.job_name))
+            deployed.setdefault((session.job.artifact, scope, session.job_name))
     for scope, sink in records.ended_sinks.all():
-        deployed.setdefault((sink.incarnation.job.jar, scope, sink.incarnation.job.job_name))
-    for jar, scope, job_name in deployed:
-        uses[jar].append(ArtifactUse.of(scope, job_name, None))
+        deployed.setdefault((sink.incarnation.job.artifact, scope, sink.incarnation.job.job_name))
+    for artifact, scope, job_name in deployed:
+        uses[artifact].append(ArtifactUse.of(scope, job_name, None))
     return uses
 
 
 def is_used(records: Records, sha256: str) -> bool:
     """Whether `find_uses` would list any use of an artifact."""
-    if records.incarnations.uses_jar(sha256) or records.sessions.uses_jar(sha256):
+    if records.incarnations.uses_artifact(sha256) or records.sessions.uses_artifact(sha256):
         return True
-    if any(sink.incarnation.job.jar == sha256 for _, sink in records.ended_sinks.all()):
+    if any(sink.incarnation.job.artifact == sha256 for _, sink in records.ended_sinks.all()):
         return True
     return any(
-        sha256 in jars and records.compositions.head(scope) is not None
-        for (scope, _), jars in records.compositions.jars_of_revisions().items()
+        sha256 in artifacts and records.compositions.head(scope) is not None
+        for (scope, _), artifacts in records.compositions.artifacts_of_revisions().items()
     )
 
 

@@ -107,7 +107,7 @@ class Artifacts:
         """
         with self._lock:
             if not is_used(self._records, sha256):
-                writes = self._records.compositions.jar_writes[sha256]
+                writes = self._records.compositions.artifact_writes[sha256]
                 self._adopted[sha256] = self._clock.monotonic(), writes
             is_there = self.find(sha256) is not None
         if is_there:
@@ -220,7 +220,10 @@ class Artifacts:
         """Those that a change under way needs, or a request that is being accepted."""
         now = self._clock.monotonic()
         for sha256, (at, writes) in list(self._adopted.items()):
-            if now - at > _ACCEPTING_S or self._records.compositions.jar_writes[sha256] > writes:
+            if (
+                now - at > _ACCEPTING_S
+                or self._records.compositions.artifact_writes[sha256] > writes
+            ):
                 del self._adopted[sha256]
         names = set(sha256s)
         return find_in_changes(self._records, names) | (names & self._adopted.keys())

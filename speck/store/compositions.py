@@ -36,11 +36,11 @@ class CompositionRecords:
         self._broken = tables.kept("required", BrokenRequirements)
         self.links = LinkIndex()
         self._links = tables.table("links", StoredLinks, on_write=self._index_links)
-        self._jars: dict[tuple[str, int], frozenset[str]] = {}
-        self.jar_writes: Counter[str] = Counter()
-        """SHA-256 of a jar -> how many revisions that name it were written or read."""
+        self._artifacts_of: dict[tuple[str, int], frozenset[str]] = {}
+        self.artifact_writes: Counter[str] = Counter()
+        """SHA-256 of an artifact -> how many revisions that name it were written or read."""
         for identity, data in self._revisions.scan():
-            self._index_artifacts(identity, data["jars"])
+            self._index_artifacts(identity, data["artifacts"])
         tables.inform("rev", self._index_revision)
 
     # -- heads ----------------------------------------------------------------------------
@@ -92,9 +92,9 @@ class CompositionRecords:
         """Delete the newest revision: nobody can name it any more."""
         return self._revisions.drop(head.name, head.revision)
 
-    def jars_of_revisions(self) -> Mapping[tuple[str, int], frozenset[str]]:
-        """(composition, revision) -> the SHA-256 of the jars that it names."""
-        return self._jars.copy()
+    def artifacts_of_revisions(self) -> Mapping[tuple[str, int], frozenset[str]]:
+        """(composition, revision) -> the SHA-256 of the artifacts that it names."""
+        return self._artifacts_of.copy()
 
     # -- jobs -----------------------------------------------------------------------------
 
@@ -152,12 +152,12 @@ class CompositionRecords:
         self.links.put(name, (*stored.newest, *stored.earlier) if stored else ())
 
     def _index_revision(self, identity: str, revision: Revision | None) -> None:
-        self._index_artifacts(identity, revision.jars if revision is not None else None)
+        self._index_artifacts(identity, revision.artifacts if revision is not None else None)
 
-    def _index_artifacts(self, identity: str, jars: Mapping[str, str] | None) -> None:
+    def _index_artifacts(self, identity: str, artifacts: Mapping[str, str] | None) -> None:
         name, _, number = identity.rpartition("/")
-        if jars is None:
-            self._jars.pop((name, int(number)), None)
+        if artifacts is None:
+            self._artifacts_of.pop((name, int(number)), None)
         else:
-            self._jars[name, int(number)] = frozenset(jars.values())
-            self.jar_writes.update(self._jars[name, int(number)])
+            self._artifacts_of[name, int(number)] = frozenset(artifacts.values())
+            self.artifact_writes.update(self._artifacts_of[name, int(number)])

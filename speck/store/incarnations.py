@@ -53,7 +53,7 @@ class IncarnationRecords:
         """A number that changes whenever an incarnation at the engine of a site does."""
         return self._index.writes_at(site)
 
-    def uses_jar(self, sha256: str) -> bool:
+    def uses_artifact(self, sha256: str) -> bool:
         """Whether an incarnation was started from an artifact."""
         return self._index.has_mark(sha256)
 
@@ -126,4 +126,4 @@ class IncarnationRecords:
             self._index.drop((scope, job_name))
         else:
             job = incarnation.job
-            self._index.put((scope, job_name), incarnation, job.site, *job.port, job.jar)
+            self._index.put((scope, job_name), incarnation, job.site, *job.port, job.artifact)

@@ -95,7 +95,7 @@ class SessionRecords:
             if any(scope not in scopes for (scope, _), _ in self._index.marked(link))
         )
 
-    def uses_jar(self, sha256: str) -> bool:
+    def uses_artifact(self, sha256: str) -> bool:
         """Whether the reader of a session is to be started from an artifact."""
         return self._index.has_mark(sha256)
 
@@ -156,6 +156,6 @@ class SessionRecords:
         if session is None:
             self._index.drop((scope, rest))
         else:
-            jars: Sequence[str] = (session.job.jar,) if session.job is not None else ()
-            marks = session.link, session.client_id, *jars
+            artifacts: Sequence[str] = (session.job.artifact,) if session.job is not None else ()
+            marks = session.link, session.client_id, *artifacts
             self._index.put((scope, rest), session, session.site, *marks)

@@ -83,7 +83,7 @@ def plain_finding(leg: Leg, site: str) -> Finding | None:
         "warning",
         "TLS",
         f"{leg.address} is plain",
-        "whoever is on the way can read and change what is sent: messages, jars and passwords",
+        "whoever is on the way can read and change what is sent: messages, programs and passwords",
         _MENDS[leg.part].format(site=site),
     )
 

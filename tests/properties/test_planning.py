@@ -25,7 +25,7 @@ from speck.model.observation import Sent, Taken
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
-from speck.spec.fingerprint import fingerprint
+from speck.spec.differences import differences
 from speck.spec.schema import composition_from_data
 from tests.memory_fog import memory_service, site_body
 
@@ -159,7 +159,7 @@ def _check_is(service: Service, desired: CompositionDescription) -> None:
     assert running == {n: j.site for n, j in jobs.items() if j.state == "running"}
     deployed = service.records.inventory("c").jobs
     for name in running:
-        assert fingerprint(deployed[name].job) == fingerprint(jobs[name])
+        assert differences(deployed[name].job, jobs[name]) == []
     sessions = {
         (name, client_id, *session.topics)
         for name in SITES

@@ -207,7 +207,7 @@ class Operations:
                 return links.clear(context, operation)
 
     def _upload(self, operation: Upload) -> Outcome:
-        artifact = self._context.artifact(operation.jar)
+        artifact = self._context.artifact(operation.artifact)
         engine = self._context.connections.engine_of(EngineAt(operation.site, artifact.kind))
         engine.upload(artifact)
         return Done()

@@ -85,7 +85,7 @@ class Context:
         return Submission(
             engine_job_id=operation.engine_job_id,
             job_name=job.job_name,
-            artifact=self.artifact(job.jar),
+            artifact=self.artifact(job.artifact),
             entry=job.entry_class,
             args=render_args(
                 job,

@@ -69,7 +69,7 @@ class ResendRun:
         submission = Submission(
             engine_job_id=self._id_of(sink),
             job_name=job.job_name,
-            artifact=self._artifact(job.jar),
+            artifact=self._artifact(job.artifact),
             entry=job.entry_class,
             args=render_args(job, self._records.installation, epoch, True, only=sink.link),
             state=state,

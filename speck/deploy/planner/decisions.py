@@ -9,7 +9,7 @@ from speck.model.incarnation import Incarnation
 from speck.model.job import DesiredState, Job, Upgrade
 from speck.model.job_change import Action
 from speck.model.observation import RunState
-from speck.spec.fingerprint import differences
+from speck.spec.differences import differences
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from speck.model.link import Link
 
 def need_jar(steps: StepList, uploads: dict[tuple[str, str], int], job: Job) -> int:
     """The step that brings a job's artifact to its site, once for all jobs."""
-    key = (job.site, job.jar)
+    key = (job.site, job.artifact)
     if key not in uploads:
         uploads[key] = steps.add(Upload(*key), (), "needed there")
     return uploads[key]

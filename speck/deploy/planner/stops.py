@@ -119,7 +119,7 @@ def _try_main(wiring: Wiring, stops: _Stops, decision: Decision) -> int:
     assert job is not None
     links = () if reports_numbers(job) else (job.source, *job.port)
     how = (job.args, job.parallelism, job.delivery, job.link)
-    key = (job.site, job.jar, job.entry_class, *how, links)
+    key = (job.site, job.artifact, job.entry_class, *how, links)
     if key not in stops.trials:
         operation = make_trial(wiring, decision)
         upload = need_jar(stops.steps, stops.uploads, job)

@@ -11,7 +11,7 @@ from speck.model.incarnation import FormerSink, Incarnation
 from speck.model.job import Job
 from speck.model.job_operations import Return, Start
 from speck.model.link import Link
-from speck.spec.fingerprint import differences
+from speck.spec.differences import differences
 
 
 def find_way_back(wiring: Wiring, decision: Decision, start: Start) -> Return | None:

@@ -49,7 +49,7 @@ A = Job(
     source_broker="tcp://edge:1883",
     sink_broker="tcp://cloud:1883",
     entry_class="X",
-    jar="0" * 64,
+    artifact="0" * 64,
     artifact_kind=ArtifactKind.JAR,
     pinned=True,
 )

@@ -105,7 +105,7 @@ def test_a_job_of_a_site_has_that_sites_brokers(find_file: FindFile, tmp_path: P
             source_broker="tcp://a:1883",
             sink_broker="tcp://a:1883",
             entry_class="package.ExampleJob",
-            jar=sha256,
+            artifact=sha256,
             artifact_kind=ArtifactKind.JAR,
             args=("--window", "10s"),
             parallelism=2,

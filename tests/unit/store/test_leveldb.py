@@ -363,15 +363,15 @@ def test_a_store_can_be_closed_under_threads_that_use_it(path: Path) -> None:
 def test_a_store_of_a_newer_speck_is_refused(
     store: Store, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store.write({"meta/store": {"version": 7}})
+    store.write({"meta/store": {"version": VERSION + 1}})
     store.close()
     with pytest.raises(StoreError) as error:
         Store.open(path)
     assert str(error.value) == (
-        f"cannot use the store at {path}: it has version 7, this speck knows {VERSION};"
+        f"cannot use the store at {path}: it has version {VERSION + 1}, this speck knows {VERSION};"
         " use a newer speck"
     )
-    monkeypatch.setattr(store_module, "VERSION", 7)
+    monkeypatch.setattr(store_module, "VERSION", VERSION + 1)
     Store.open(path).close()
 
 

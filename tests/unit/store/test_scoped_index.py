@@ -13,7 +13,7 @@ OTHER = replace(JOB, job_name="B", site="b")
 
 def put(index: ScopedIndex[Incarnation], scope: str, incarnation: Incarnation) -> None:
     job = incarnation.job
-    index.put((scope, job.job_name), incarnation, job.site, job.sink, job.jar)
+    index.put((scope, job.job_name), incarnation, job.site, job.sink, job.artifact)
 
 
 def test_values_are_found_by_scope_and_by_site() -> None:
@@ -74,8 +74,8 @@ def test_one_that_changes_loses_its_former_marks() -> None:
     index = ScopedIndex[Incarnation]()
     put(index, "c", Incarnation(JOB, 1, "1"))
     before = index.writes
-    put(index, "c", Incarnation(replace(JOB, sink=LINK, jar="0" * 64), 2, "2"))
+    put(index, "c", Incarnation(replace(JOB, sink=LINK, artifact="0" * 64), 2, "2"))
     assert index.writes != before
     assert index.marked(JOB.sink) == []
     assert [key for key, _ in index.marked(LINK)] == [("c", "A")]
-    assert not index.has_mark(JOB.jar)
+    assert not index.has_mark(JOB.artifact)

@@ -171,7 +171,7 @@ def job(name: str, site: str = "edge-a") -> Job:
         source_broker=f"tcp://{site}.test:1883",
         sink_broker=f"tcp://{site}.test:1883",
         entry_class="package.ExampleJob",
-        jar="a" * 64,
+        artifact="a" * 64,
         artifact_kind=ArtifactKind.JAR,
     )
 

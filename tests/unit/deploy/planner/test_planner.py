@@ -53,7 +53,7 @@ def job(name: str, source: str, sink: str, site: str = "edge-a", **more: object)
         source_broker=f"tcp://{links[0].site}:1883",
         sink_broker=f"tcp://{links[1].site}:1883",
         entry_class="package.ExampleJob",
-        jar=JAR,
+        artifact=JAR,
         artifact_kind=ArtifactKind.JAR,
     )
     return replace(result, **more)  # type: ignore[arg-type]
@@ -172,7 +172,7 @@ def test_main_is_tried_once_for_jobs_that_differ_in_name_and_links_only() -> Non
 
 
 def test_a_rebuilt_jar_is_an_update() -> None:
-    plan = plan_jobs(deployed(A), replace(A, jar="b" * 64))
+    plan = plan_jobs(deployed(A), replace(A, artifact="b" * 64))
     assert plan.jobs[0].action == "update"
     assert plan.jobs[0].reason == "jar aaaaaaaa -> bbbbbbbb"
 

@@ -8,23 +8,9 @@ with a job, so they are not compared; nor is the order of jobs in a composition.
 
 from __future__ import annotations
 
-import hashlib
-import json
-from dataclasses import astuple
-
 from speck.model.job import OPTIONS, Job
 
-_PLACING = ("site", "source", "sink", "source_broker", "sink_broker", "entry_class", "jar")
 _OPTIONS = tuple(name for name, option in OPTIONS.items() if option.restarts)
-
-
-def fingerprint(job: Job) -> str:
-    """Return the SHA-256 (hex) of the fields that are compared, in a canonical form."""
-    values = {name: getattr(job, name) for name in (*_PLACING, *_OPTIONS)}
-    if job.more_sinks:
-        values["more_sinks"] = job.more_sinks
-    text = json.dumps(values, default=astuple, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def differences(old: Job, new: Job) -> list[str]:
@@ -39,8 +25,8 @@ def differences(old: Job, new: Job) -> list[str]:
     if old.port != new.port:
         changes.append(f"sink {', '.join(map(str, old.port))} -> {', '.join(map(str, new.port))}")
     changes += [f"the broker of {site} has a new address" for site in find_moved_brokers(old, new)]
-    if old.jar != new.jar:
-        changes.append(f"jar {old.jar[:8]} -> {new.jar[:8]}")
+    if old.artifact != new.artifact:
+        changes.append(f"artifact {old.artifact[:8]} -> {new.artifact[:8]}")
     if old.entry_class != new.entry_class:
         changes.append(f"entry_class {old.entry_class} -> {new.entry_class}")
     for name in _OPTIONS:
