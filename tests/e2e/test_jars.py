@@ -45,7 +45,7 @@ def test_a_rebuilt_jar_is_a_change_and_another_order_of_the_yaml_is_not(speck: S
     second = speck.apply(two)
     assert actions(second) == {"r-1": "update", "r-2": "unchanged"}
     reason = next(it["reason"] for it in second["plan"]["jobs"] if it["job_name"] == "r-1")
-    assert reason.startswith("jar ")
+    assert reason.startswith("artifact ")
     assert speck.job("r-1")["engine_job_id"] != before
     assert second["revision"] > first["revision"]
 

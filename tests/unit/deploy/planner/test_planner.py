@@ -174,7 +174,7 @@ def test_main_is_tried_once_for_jobs_that_differ_in_name_and_links_only() -> Non
 def test_a_rebuilt_jar_is_an_update() -> None:
     plan = plan_jobs(deployed(A), replace(A, artifact="b" * 64))
     assert plan.jobs[0].action == "update"
-    assert plan.jobs[0].reason == "jar aaaaaaaa -> bbbbbbbb"
+    assert plan.jobs[0].reason == "artifact aaaaaaaa -> bbbbbbbb"
 
 
 def test_a_move_keeps_the_session_of_an_unchanged_link() -> None:
