@@ -60,7 +60,16 @@ class Killed:
     at: int
 
 
-Trouble = Cancelled | Refused | Killed
+@dataclass(frozen=True, slots=True)
+class KilledAfterStops:
+    """A broker writes its file when a first job is asked to stop, and is killed once so many have
+    stopped. Those that still run take what has come whenever one is asked."""
+
+    site: str
+    stops: int
+
+
+Trouble = Cancelled | Refused | Killed | KilledAfterStops
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +122,8 @@ class Trial:
         self._turns = turns
         self._sent = 0
         self._calls = 0
-        self._cancel_at = self._save_at = self._kill_at = 0
+        self._cancel_at = self._save_at = self._kill_at = self._kill_after = 0
+        self._stopped: set[str] = set()
         self._victim = ""
         self._saved: Mapping[str, int] = {}
         self._refused: dict[str, int] = {}
@@ -137,10 +147,13 @@ class Trial:
             case Killed(site, saved_at, at):
                 self._victim = site
                 self._save_at, self._kill_at = self._calls + saved_at, self._calls + at
+            case KilledAfterStops(site, stops):
+                self._victim, self._kill_after, self._stopped = site, stops, set()
         state = self._apply(composition := parse_wiring(step.wiring), step.trouble is None)
         self._cancel_at = 0
         self._refused.clear()
         self._kill()  # if the change was over before
+        self._kill_after = 0
         if step.trouble is None:
             assert state == "done", (state, composition)
             left = self._service.composition_views.plan("c").operations
@@ -177,6 +190,8 @@ class Trial:
             self._save()
         if self._kill_at and self._calls >= self._kill_at:
             self._kill()
+        if self._kill_after:
+            self._kill_after_stops(kind, subject)
         self._turns.pass_on()
         if kind == "submit":
             self._refuse(subject)
@@ -188,6 +203,17 @@ class Trial:
             if incarnation is not None and incarnation.engine_job_id == engine_job_id:
                 self._refused[job] -= 1
                 raise REFUSED
+
+    def _kill_after_stops(self, kind: str, subject: str) -> None:
+        if kind == "stop":
+            if not self._stopped:
+                self._save()
+            self._stopped.add(subject)
+            World.current().pump()
+        jobs = {job.id: job for site in SITES for job in engine(site).jobs.values()}
+        if sum(jobs[each].stopped for each in self._stopped if each in jobs) >= self._kill_after:
+            self._kill_after, self._kill_at = 0, 1
+            self._kill()
 
     def _save(self) -> None:
         self._save_at, victim = 0, broker(self._victim)

@@ -138,6 +138,7 @@ class MemoryBroker:
                 return BrokerView(
                     taken=_of(self._broker.taken, clients),
                     sent=_of(self._broker.sent, clients),
+                    uptime_s=self._broker.uptime_s,
                     identity=self._broker.identity,
                     up_since=self._broker.up_since,
                 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from speck.model.job import Job
@@ -113,7 +113,8 @@ class Incarnation:
     `checkpoints` is the folder in which it writes its checkpoints if that is not the site's, since
     its `main` has set one; as the engine reports it.
 
-    `asked_ms` is when it was asked to save its state and stop, in Unix milliseconds.
+    `asked_ms` is when it was asked to save its state and stop, in Unix milliseconds; 0: the broker of
+    its link was restarted since, and may have forgotten what it said at its end (`is_forgotten`).
 
     `ends_early`: it reads its link up to some record only, to stop there (see
     `speck.model.job_operations.CatchUp`). `switched`: it has not been started yet, but what waits
@@ -170,6 +171,24 @@ class Incarnation:
     def finished(self) -> bool:
         """Whether it has ended by itself since its sources have ended."""
         return self.end is EndState.FINISHED
+
+    @property
+    def run(self) -> Incarnation | None:
+        """The newest one that has run, or may run: this one or one before it."""
+        if not self.void:
+            return self
+        return self.base.run if self.base is not None else None
+
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether its broker may have forgotten what the run that ended last had taken."""
+        return self.run is not None and self.run.ended and self.run.asked_ms == 0
+
+    def forgotten(self) -> Incarnation:
+        """With `is_forgotten`."""
+        if not self.void:
+            return replace(self, asked_ms=0)
+        return self if self.base is None else replace(self, base=self.base.forgotten())
 
     @property
     def may_arrive(self) -> bool:

@@ -132,7 +132,9 @@ class CatchUp(_WithJob):
     """Bring a stopped reader to the record of its link that the foremost of several readers has
     reached: it runs as before until it has taken what any of them has taken, and stops again.
 
-    `readers` are the client ids of all of them, which have stopped.
+    `readers` are the client ids of all of them, which have stopped. Without any, the broker has
+    forgotten what this one said at its end: it runs until what is known of that, which it has
+    taken, and so says it again.
     """
 
     kind: ClassVar[str] = "catch_up"
@@ -156,7 +158,7 @@ class Switch:
 
     `starts` are those of the jobs that follow, new ones included. `handovers` are carried out with
     it. Each of `joining` names a new reader that skips what a former one has taken, but does not
-    take its place.
+    take its place. `readers` are the sites and client ids of those that have stopped there.
     """
 
     kind: ClassVar[str] = "switch"
@@ -164,6 +166,7 @@ class Switch:
     starts: tuple[Start, ...]
     handovers: tuple[HandOver, ...] = ()
     joining: tuple[HandOver, ...] = ()
+    readers: tuple[tuple[str, str], ...] = ()
     job_name: None = None
 
     def __str__(self) -> str:

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import partial
 
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.draining import Draining
+from speck.deploy.operations.final_reports import (
+    Doubt,
+    judge_readers,
+    refuse_forgotten_readers,
+    wait_while_unclear,
+)
 from speck.deploy.operations.links import put_handover
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.deploy.operations.starting import start
@@ -20,9 +27,10 @@ from speck.model.observation import BrokerView, TakenEpoch, merge_taken
 from speck.store.tables import Batch
 
 
-def catch_up(context: Context, operation: CatchUp) -> Outcome:
+def catch_up(context: Context, operation: CatchUp, doubt: Doubt | None = None) -> Outcome:
     """Let a reader run until it has taken what any of the readers has, and stop again. It does not
-    run if it is the foremost.
+    run if it is the foremost. `doubt`: whether the broker still has what they said at their ends
+    has been unclear.
 
     The others may be catching up, too: they take nothing beyond that.
     """
@@ -30,13 +38,16 @@ def catch_up(context: Context, operation: CatchUp) -> Outcome:
     is_begun = incarnation is not None and incarnation.engine_job_id == operation.engine_job_id
     if is_begun and incarnation is not None and incarnation.ended:
         return Done()
-    clients = (operation.client_id, *operation.readers)
-    view = context.views.view(operation.job.source_site, clients)
-    until = merge_taken(
-        *(_list_taken(context, operation, each, view) for each in operation.readers)
-    )
+    site, clients = operation.job.source_site, (operation.client_id, *operation.readers)
+    view = context.views.view(site, clients)
+    go_on = partial(catch_up, context, operation)
+    waiting = _judge(context, site, operation.readers, view, doubt, go_on)
+    if waiting is not None:
+        return waiting
+    readers = operation.readers or (operation.client_id,)
+    until = merge_taken(*(_list_taken(context, operation, each, view) for each in readers))
     own = _list_taken(context, operation, operation.client_id, view)
-    if not is_begun and merge_taken(own, until) == own:
+    if operation.readers and not is_begun and merge_taken(own, until) == own:
         return Done()
     limited = Start(
         operation.job,
@@ -49,6 +60,23 @@ def catch_up(context: Context, operation: CatchUp) -> Outcome:
         until=until,
     )
     return _then(context, _start(context, limited), lambda: _read(context, operation, until))
+
+
+def _judge(
+    context: Context,
+    site: str,
+    readers: Collection[str],
+    view: BrokerView,
+    doubt: Doubt | None,
+    go_on: Callable[[Doubt], Outcome],
+) -> Waiting | None:
+    """The wait until it is clear that a broker has what these readers said at their ends; None if it
+    is. Raises PermanentError if it may have forgotten that."""
+    judged = judge_readers(context, site, readers, view)
+    waiting = wait_while_unclear(context, site, judged.values(), view, doubt, go_on)
+    if waiting is None:
+        refuse_forgotten_readers(context, judged)
+    return waiting
 
 
 def _start(context: Context, operation: Start) -> Outcome:
@@ -107,9 +135,16 @@ def _then(context: Context, outcome: Outcome, follow: Callable[[], Outcome]) -> 
     return follow()
 
 
-def switch(context: Context, operation: Switch) -> Outcome:
+def switch(context: Context, operation: Switch, doubt: Doubt | None = None) -> Outcome:
     """Store the next incarnations of the jobs, which have not been started yet, and what new
-    readers skip."""
+    readers skip. `doubt`: see `catch_up`."""
+    for site in sorted({site for site, _ in operation.readers}):
+        readers = [client_id for at, client_id in operation.readers if at == site]
+        view = context.views.view(site, readers)
+        go_on = partial(switch, context, operation)
+        waiting = _judge(context, site, readers, view, doubt, go_on)
+        if waiting is not None:
+            return waiting
     names = {context.source_client_id(each.job) for each in operation.starts}
     for handover in operation.handovers:
         names |= {handover.former, handover.client_id, *handover.others}

@@ -10,7 +10,7 @@ had been started later than it was. Then it is asked until it has published that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
@@ -19,6 +19,7 @@ from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Outcome, Waiting
 from speck.errors import PermanentError
 from speck.model.incarnation import EndState, Incarnation
+from speck.model.link import Link
 from speck.model.link_operations import HandOver
 from speck.model.observation import BrokerView
 from speck.model.values import cut
@@ -26,7 +27,7 @@ from speck.model.values import cut
 _ASK_AGAIN_S = 1.0
 
 
-class _Restart(Enum):
+class Restart(Enum):
     """Whether a broker has been restarted since a reader was asked to stop."""
 
     NO = "no"
@@ -35,11 +36,20 @@ class _Restart(Enum):
 
 
 class Doubt(NamedTuple):
-    """It has been unclear, and is decided once the broker no longer says that it has run for
-    `uptime_s`, or at `until` (monotonic): it publishes that no more rarely."""
+    """It has been unclear, and is decided once the broker of `site` no longer says that it has run
+    for `uptime_s`, or at `until` (monotonic): it publishes that no more rarely."""
 
+    site: str
     uptime_s: int | None
     until: float
+
+
+def judge_handover(context: Context, operation: HandOver, view: BrokerView) -> Restart:
+    """Whether the broker has been restarted since the former reader was asked to stop."""
+    incarnation = context.find_incarnation(operation.former_job)
+    if incarnation is None or incarnation.job.source != operation.link:
+        return Restart.NO
+    return _judge(context, incarnation, view)
 
 
 def refuse_forgotten_report(context: Context, operation: HandOver, view: BrokerView) -> None:
@@ -47,7 +57,7 @@ def refuse_forgotten_report(context: Context, operation: HandOver, view: BrokerV
     to stop. The reader then counts as one whose end was not seen: it runs once more, in the next
     plan, and says what it has taken."""
     incarnation = context.find_incarnation(operation.former_job)
-    if incarnation is None or _judge(context, operation, incarnation, view) is _Restart.NO:
+    if incarnation is None or judge_handover(context, operation, view) is Restart.NO:
         return
     unseen = replace(incarnation, end=EndState.STOPPING)
     context.records.write(context.records.incarnations.put(context.scope, unseen))
@@ -59,23 +69,69 @@ def refuse_forgotten_report(context: Context, operation: HandOver, view: BrokerV
     )
 
 
+class StoppedReader(NamedTuple):
+    """A reader that has stopped at the same record as others."""
+
+    job_name: str
+    link: Link
+
+
+def judge_readers(
+    context: Context, site: str, client_ids: Collection[str], view: BrokerView
+) -> dict[StoppedReader, Restart]:
+    """Whether the broker of a site has been restarted since readers there were asked to stop. Not
+    of those of which that is stored: they have said it again, or what is known of them has to
+    do."""
+    judged: dict[StoppedReader, Restart] = {}
+    for client_id in client_ids:
+        session = context.records.sessions.get(context.scope, client_id, site)
+        incarnation = context.find_incarnation(session.job_name or "") if session else None
+        if session is None or incarnation is None or incarnation.is_forgotten:
+            continue
+        run = incarnation.run
+        if run is not None and run.job.source == session.link:
+            reader = StoppedReader(incarnation.job.job_name, session.link)
+            judged[reader] = _judge(context, run, view)
+    return judged
+
+
+def refuse_forgotten_readers(
+    context: Context, judged: Mapping[StoppedReader, Restart]
+) -> None:
+    """Raise PermanentError if a broker may have been restarted since one of these readers was asked
+    to stop. That is stored: in the next plan it says first what it has taken."""
+    forgotten = [reader for reader, restart in judged.items() if restart is not Restart.NO]
+    for reader in forgotten:
+        incarnation = context.find_incarnation(reader.job_name)
+        if incarnation is not None:
+            batch = context.records.incarnations.put(context.scope, incarnation.forgotten())
+            context.records.write(batch)
+    if not forgotten:
+        return
+    names, link = ", ".join(each.job_name for each in forgotten), forgotten[0].link
+    raise PermanentError(
+        f"cannot bring the readers of {link.site}/{cut(link.topic)} to the same record: the broker"
+        f" was restarted since {names} stopped, and may have forgotten what they had taken; apply"
+        " again, and they say it again first"
+    )
+
+
 def wait_while_unclear(
     context: Context,
-    operation: HandOver,
+    site: str,
+    judged: Collection[Restart],
     view: BrokerView,
     doubt: Doubt | None,
     go_on: Callable[[Doubt], Outcome],
 ) -> Waiting | None:
-    """The wait for the next view of the broker if it is unclear whether it has been restarted;
-    None if it is decided by this one. `doubt`: that of the views before."""
-    incarnation = context.find_incarnation(operation.former_job)
-    if incarnation is None:
-        return None
-    if _judge(context, operation, incarnation, view) is not _Restart.UNCLEAR:
+    """The wait for the next view of the broker of a site if it is unclear whether it has been
+    restarted; None if it is decided by this one. `doubt`: that of the views before."""
+    if Restart.UNCLEAR not in judged or Restart.YES in judged:
         return None
     now = context.clock.monotonic()
-    if doubt is None:
-        doubt = Doubt(view.uptime_s, now + (view.up_since or 0.0) - (view.started_after or 0.0))
+    if doubt is None or doubt.site != site:
+        until = now + (view.up_since or 0.0) - (view.started_after or 0.0)
+        doubt = Doubt(site, view.uptime_s, until)
     if view.uptime_s != doubt.uptime_s or now >= doubt.until:
         return None
     return Waiting(
@@ -85,20 +141,17 @@ def wait_while_unclear(
         float("inf"),
         lambda: "",
         may_be_left=True,
-        progress=f"waiting until the broker of {operation.site} says how long it has run",
+        progress=f"waiting until the broker of {site} says how long it has run",
     )
 
 
-def _judge(
-    context: Context, operation: HandOver, incarnation: Incarnation, view: BrokerView
-) -> _Restart:
-    is_stopped = incarnation.asked_ms is not None and incarnation.ended
-    if not is_stopped or incarnation.job.source != operation.link:
-        return _Restart.NO
+def _judge(context: Context, incarnation: Incarnation, view: BrokerView) -> Restart:
+    if incarnation.asked_ms is None or not incarnation.ended:
+        return Restart.NO
     if view.uptime_s is None or view.up_since is None:  # a new connection proves nothing
-        return _Restart.NO
+        return Restart.NO
     asked = context.resends.find_asked(incarnation)
     if view.up_since <= asked:
-        return _Restart.NO
+        return Restart.NO
     is_exact = view.started_after is None or view.started_after >= asked
-    return _Restart.YES if is_exact else _Restart.UNCLEAR
+    return Restart.YES if is_exact else Restart.UNCLEAR

@@ -7,7 +7,12 @@ from dataclasses import replace
 from functools import partial
 
 from speck.deploy.operations.context import Context
-from speck.deploy.operations.final_reports import Doubt, refuse_forgotten_report, wait_while_unclear
+from speck.deploy.operations.final_reports import (
+    Doubt,
+    judge_handover,
+    refuse_forgotten_report,
+    wait_while_unclear,
+)
 from speck.deploy.operations.outcome import Done, Outcome
 from speck.errors import PermanentError, TransientError
 from speck.model.incarnation import Session
@@ -226,7 +231,8 @@ def hand_over(context: Context, operation: HandOver, doubt: Doubt | None = None)
     view = context.views.view(operation.site)
     if _needs_report(context, operation):
         go_on = partial(hand_over, context, operation)
-        waiting = wait_while_unclear(context, operation, view, doubt, go_on)
+        judged = [judge_handover(context, operation, view)]
+        waiting = wait_while_unclear(context, operation.site, judged, view, doubt, go_on)
         if waiting is not None:
             return waiting
     # it may be handed over to several at once, and a start may commit a cut of theirs

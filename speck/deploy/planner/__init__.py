@@ -32,7 +32,7 @@ from speck.deploy.planner.handovers import hand_over
 from speck.deploy.planner.queues import mark_queues
 from speck.deploy.planner.releases import release_sessions, renew_sessions
 from speck.deploy.planner.sessions import reserve_fed_links, reserve_left_links
-from speck.deploy.planner.settling import find_stopping, settle
+from speck.deploy.planner.settling import find_settling, settle
 from speck.deploy.planner.sinks import forget_jobs
 from speck.deploy.planner.situation import Conditions, Outside, situate
 from speck.deploy.planner.starts import start_jobs
@@ -64,7 +64,7 @@ def plan(
     """
     situation = situate(desired, inventory, observation, installation, outside, conditions)
     wiring = wire(situation)
-    stopping = find_stopping(wiring)
+    settling = find_settling(wiring)
     backlog = find_backlog(wiring)
     stage, postponed = wiring, [] if backlog.jobs else find_postponed(wiring)
     if backlog.jobs:
@@ -77,8 +77,9 @@ def plan(
     reads = frozenset(backlog.reads)
     # what cannot be read first is dropped, if the user has allowed that
     gate = Gate(failed_too=conditions.drops and bool(reads)) if backlog.jobs or postponed else None
-    if stopping:  # they stop before anything else is planned; the queues are those of what follows
-        steps, gate, reads = settle(stopping), Gate(), frozenset()
+    if settling.readers:  # before anything else is planned; the queues are those of what follows
+        steps, reads = settle(wiring, settling), settling.reads
+        gate = Gate(failed_too=conditions.drops)
     changes = tuple(_make_job_change(decision) for decision in stage.decisions)
     gate = gate if steps else None
     return Plan(desired.name, changes, steps, gate, tuple(queues), reads, conditions.limit_s)

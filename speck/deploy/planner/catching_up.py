@@ -7,7 +7,7 @@ stored for all of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from speck.deploy.planner.decisions import Decision, is_rewired
@@ -37,13 +37,13 @@ def find_catch_ups(wiring: Wiring, names: Set[str]) -> list[tuple[CatchUp, str]]
     found = []
     for reader in readers:
         others = ", ".join(each.job.job_name for each in readers if each is not reader)
-        operation = _make_catch_up(wiring.situation, reader, readers)
+        operation = make_catch_up(wiring.situation, reader, readers)
         found.append((operation, f"ends at the same record as {others}"))
     return found
 
 
-def _make_catch_up(
-    situation: Situation, reader: Incarnation, readers: list[Incarnation]
+def make_catch_up(
+    situation: Situation, reader: Incarnation, readers: Sequence[Incarnation]
 ) -> CatchUp:
     job = reader.job
     attempt = situation.inventory.attempts.get(job.job_name, 0) + 1
@@ -81,12 +81,23 @@ def switch(
     after = ids(stopped.of.get(d.job_name) for d in changing)
     after += ids(reserved.of.get(client_id) for client_id in given_a_place)
     sites = sorted({d.old.job.source_site for d in changing if d.old is not None})
-    operation = Switch(sites[0], tuple(starts), tuple(handovers), tuple(joining))
+    places = _list_places(wiring)
+    operation = Switch(sites[0], tuple(starts), tuple(handovers), tuple(joining), places)
     steps = StepList(numbers)
     step = steps.add(operation, after, _explain(wiring))
     of = {**stopped.of, **dict.fromkeys((d.job_name for d in changing), step)}
     handed_over = HandedOver(steps.listed(), dict.fromkeys(given_a_place, step))
     return replace(stopped, of=of), handed_over
+
+
+def _list_places(wiring: Wiring) -> tuple[tuple[str, str], ...]:
+    """The sites and client ids of the readers that stop at the same record."""
+    situation = wiring.situation
+    return tuple(
+        (link.site, _find_session(situation, situation.inventory.jobs[name]))
+        for link, names in sorted(wiring.cuts.together.items(), key=str)
+        for name in sorted(names)
+    )
 
 
 def _explain(wiring: Wiring) -> str:

@@ -1,19 +1,48 @@
-"""Finds readers that may stop at any moment: a change has asked them to, without an answer.
+"""Finds readers of which it has to be known first where they ended, and settles that.
 
-A session that is to follow such a reader holds what comes from its reservation on. The reader may
-have stopped before that: then the messages in between are in its own session only.
+A change has asked some to stop, without an answer: they may stop at any moment. A session that is
+to follow such a reader holds what comes from its reservation on. The reader may have stopped before
+that: then the messages in between are in its own session only.
+
+Others have stopped, and are to change at the same record as further readers; but their broker was
+restarted since, and may have forgotten what they had taken. They run for a moment and say it again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from speck.deploy.planner.catching_up import make_catch_up
 from speck.deploy.planner.decisions import is_live
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Wiring
+from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job_operations import Stop
 from speck.model.plan import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Settling:
+    """The readers that are settled first."""
+
+    stopping: Sequence[Incarnation] = ()
+    forgotten: Sequence[Incarnation] = ()
+    reads: frozenset[str] = frozenset()
+    """The client ids of those of the latter that are tried once, with consent to drop queues."""
+
+    @property
+    def readers(self) -> Sequence[Incarnation]:
+        return (*self.stopping, *self.forgotten)
+
+
+def find_settling(wiring: Wiring) -> Settling:
+    """The readers that are settled before anything else is planned."""
+    forgotten = find_forgotten(wiring)
+    once = forgotten if wiring.situation.conditions.drops else ()
+    reads = frozenset(_own_session(wiring.situation, each) for each in once)
+    return Settling(find_stopping(wiring), forgotten, reads)
 
 
 def find_stopping(wiring: Wiring) -> list[Incarnation]:
@@ -31,14 +60,41 @@ def find_stopping(wiring: Wiring) -> list[Incarnation]:
     return sorted(found, key=lambda each: each.job.job_name)
 
 
-def settle(stopping: Sequence[Incarnation]) -> tuple[Step, ...]:
-    """The steps in which the readers stop: the next plan knows where."""
+def find_forgotten(wiring: Wiring) -> list[Incarnation]:
+    """The readers that stop at the same record as others, and of which their broker may have
+    forgotten how far that is. Nobody is waited for if the user has allowed to drop its queue and
+    its engine does not answer, or it was tried."""
+    situation = wiring.situation
+    conditions, present = situation.conditions, situation.inventory.jobs
+    names = frozenset[str]().union(*wiring.cuts.together.values())
+    readers = [present[name] for name in sorted(names) if present[name].is_forgotten]
+    if not conditions.drops:
+        return readers
+    return [
+        each
+        for each in readers
+        if _own_session(situation, each) not in conditions.has_read
+        and not situation.is_engine_silent(each.job.engine)
+    ]
+
+
+def settle(wiring: Wiring, settling: Settling) -> tuple[Step, ...]:
+    """The steps in which the readers stop, or say again where they have: the next plan knows."""
     steps = []
-    for number, each in enumerate(stopping, 1):
+    for number, each in enumerate(settling.stopping, 1):
         job = each.job
-        operation = Stop(job.site, job.job_name, each.attempt, each.engine_job_id)
-        steps.append(Step(number, operation, (), "asked to stop by an earlier change"))
+        stop = Stop(job.site, job.job_name, each.attempt, each.engine_job_id)
+        steps.append(Step(number, stop, (), "asked to stop by an earlier change"))
+    for number, each in enumerate(settling.forgotten, len(steps) + 1):
+        again = make_catch_up(wiring.situation, each, ())
+        site = each.job.source_site
+        reason = f"says again what it has taken: the broker of {site} was restarted"
+        steps.append(Step(number, again, (), reason))
     return tuple(steps)
+
+
+def _own_session(situation: Situation, reader: Incarnation) -> str:
+    return source_client_id(situation.installation, reader.job.job_name, reader.job.source)
 
 
 def _is_there(situation: Situation, client_id: str) -> bool:

@@ -1,0 +1,137 @@
+"""Readers change at the same record only if their broker has what they said at their ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from binders.memory import World
+from speck.deploy.operations.catching_up import catch_up, switch
+from speck.deploy.operations.context import Context
+from speck.deploy.operations.outcome import Done
+from speck.errors import PermanentError
+from speck.model.incarnation import EndState, Incarnation, StartState
+from speck.model.job_operations import CatchUp, Stop, Switch
+from tests.unit.deploy.execution.test_executor import DONE, Bench, broker, job, start, states
+from tests.unit.deploy.operations.test_draining import (
+    NEW,
+    OLD,
+    Reader,
+    bench,
+    put,
+    reader,
+    reader_of,
+    session,
+)
+from tests.unit.deploy.operations.test_final_reports import SlowlyToldBroker, go_on
+
+__all__ = ["bench", "reader"]
+
+JOB = replace(job("A"), job_name="Old")
+STOPPED = "1" * 32
+CATCH_UP = CatchUp(JOB, 2, "2" * 32, OLD, (OLD, NEW), True)
+SWITCH = Switch("edge-a", (), readers=(("edge-a", OLD), ("edge-a", NEW)))
+FORGOTTEN = "may have forgotten what they had taken; apply again"
+
+
+def stop_both(bench: Bench, reader: Reader) -> Context:
+    """Let two readers of a link be asked to stop now, and end."""
+    broker("edge-a").up_since = bench.clock.monotonic()
+    put(bench, session(OLD, "Old"), session(NEW, "New"))
+    asked_ms, context = int(bench.clock.now().timestamp() * 1000), reader.context()
+    for name, engine_job_id in (("Old", STOPPED), ("New", "3" * 32)):
+        of, states = replace(JOB, job_name=name), (StartState.CONFIRMED, EndState.ENDED)
+        ended = Incarnation(of, 1, engine_job_id, *states, asked_ms=asked_ms)
+        bench.records.write(bench.records.incarnations.put("c", ended))
+        context.resends.ask(engine_job_id)
+    return context
+
+
+def restart(bench: Bench) -> None:
+    bench.clock.ahead_s += 1
+    broker("edge-a").up_since = bench.clock.monotonic()
+
+
+def find(bench: Bench, name: str) -> Incarnation:
+    incarnation = bench.records.incarnations.get("c", name)
+    assert incarnation is not None
+    return incarnation
+
+
+def test_readers_that_have_ended_at_the_same_record_change_there(
+    bench: Bench, reader: Reader
+) -> None:
+    context = stop_both(bench, reader)
+    assert catch_up(context, CATCH_UP) == Done()
+    assert switch(context, SWITCH) == Done()
+    assert not find(bench, "Old").is_forgotten
+
+
+def test_readers_do_not_change_if_their_broker_was_restarted(bench: Bench, reader: Reader) -> None:
+    context = stop_both(bench, reader)
+    restart(bench)
+    with pytest.raises(PermanentError, match=f"since Old, New stopped, and {FORGOTTEN}"):
+        catch_up(context, CATCH_UP)
+    assert find(bench, "Old").is_forgotten and find(bench, "New").is_forgotten
+
+
+def test_nor_if_it_was_restarted_after_they_had_caught_up(bench: Bench, reader: Reader) -> None:
+    context = stop_both(bench, reader)
+    assert catch_up(context, CATCH_UP) == Done()
+    restart(bench)
+    with pytest.raises(PermanentError, match=FORGOTTEN):
+        switch(context, SWITCH)
+    assert find(bench, "Old").is_forgotten
+
+
+def test_nor_if_a_start_was_refused_meanwhile(bench: Bench, reader: Reader) -> None:
+    """What has run is the incarnation before it."""
+    context = stop_both(bench, reader)
+    refused = Incarnation(JOB, 2, "4" * 32, StartState.VOID, base=find(bench, "Old"))
+    bench.records.write(bench.records.incarnations.put("c", refused))
+    restart(bench)
+    with pytest.raises(PermanentError, match=FORGOTTEN):
+        switch(context, SWITCH)
+    assert find(bench, "Old").void and find(bench, "Old").is_forgotten
+
+
+@pytest.mark.parametrize("operation", ["catch up", "switch"])
+def test_a_broker_that_has_just_been_started_is_asked_until_that_is_known(
+    bench: Bench, reader: Reader, operation: str
+) -> None:
+    slow = SlowlyToldBroker(bench, started_s=-5)
+    reader.view = slow.view  # type: ignore[method-assign]
+    context = stop_both(bench, reader)
+    bench.clock.ahead_s += 3
+    outcome = switch(context, SWITCH) if operation == "switch" else catch_up(context, CATCH_UP)
+    slow.publish()
+    bench.clock.ahead_s += 1
+    assert go_on(outcome) == Done()
+
+
+def test_a_reader_says_again_what_it_has_taken_and_takes_nothing(bench: Bench) -> None:
+    """Its broker knew of four records of six."""
+    own = reader_of(bench, job("A"))
+    put(bench, session(own, "A"))
+    bench.run((start("A"), ()))
+    take(4)
+    broker("edge-a").autosave()
+    take(2)
+    stop = Stop("edge-a", "A", 1, start("A").engine_job_id)
+    assert states(bench.run((stop, ()))) == [DONE]
+    broker("edge-a").kill()
+    take(3)
+    bench.records.write(bench.records.incarnations.put("c", find(bench, "A").forgotten()))
+    again = start("A", attempt=2)
+    operation = CatchUp(again.job, 2, again.engine_job_id, own, (), False)
+    assert states(bench.run((operation, ()))) == [DONE]
+    assert broker("edge-a").taken[own].taken == {"sensor": {1: 6}}
+    assert len(broker("edge-a").published["A-out"]) == 6
+    ended = find(bench, "A")
+    assert (ended.attempt, ended.ended, ended.is_forgotten) == (2, True, False)
+
+
+def take(count: int) -> None:
+    World.current().feed("tcp://edge-a.test:1883", "A-in", [b"r"] * count, "sensor")
+    World.current().pump()

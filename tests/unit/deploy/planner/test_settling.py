@@ -1,0 +1,87 @@
+"""Readers that say again what they have taken before they change at the same record as others."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from speck.model.incarnation import Incarnation, Inventory, StartState
+from speck.model.job_operations import CatchUp, Switch
+from speck.model.observation import Observation
+from tests.unit.deploy.planner.test_exchanges import AX, AY, BX, BY
+from tests.unit.deploy.planner.test_handovers import client_id, end_jobs
+from tests.unit.deploy.planner.test_planner import deployed, job, plan_jobs, running, text
+
+
+def forget(inventory: Inventory, *names: str) -> Inventory:
+    """With these jobs stopped, at a broker that may have forgotten what they had taken."""
+    ended = end_jobs(inventory, *names)
+    forgotten = {name: ended.jobs[name].forgotten() for name in names}
+    return replace(ended, jobs={**ended.jobs, **forgotten})
+
+
+def test_a_reader_says_first_what_it_has_taken_if_its_broker_has_forgotten_that() -> None:
+    plan = plan_jobs(forget(deployed(AX, BY), "B"), AY, BX)
+    assert plan.gate and not plan.gate.failed_too
+    assert (
+        text(plan)
+        == """
+[] -> #1 catch up edge-a/T of B: says again what it has taken: the broker of edge-a was restarted
+"""
+    )
+    (step,) = plan.steps
+    assert isinstance(step.operation, CatchUp)
+    assert (step.operation.job, step.operation.attempt) == (BY, 2)
+    assert (step.operation.client_id, step.operation.readers) == (client_id(BY), ())
+
+
+def test_one_whose_start_was_refused_says_what_it_had_taken_before() -> None:
+    inventory = forget(deployed(AX, BY), "B")
+    refused = Incarnation(BY, 2, "2" * 32, StartState.VOID, base=inventory.jobs["B"])
+    inventory = replace(inventory, jobs={**inventory.jobs, "B": refused}, attempts={"A": 1, "B": 2})
+    plan = plan_jobs(inventory, AY, BX)
+    assert [str(step.operation) for step in plan.steps] == ["catch up edge-a/T of B"]
+
+
+def test_a_reader_that_changes_alone_goes_on_where_it_ended() -> None:
+    plan = plan_jobs(forget(deployed(AX, BY), "B"), AX, replace(BY, args=("--x",)))
+    assert not plan.gate
+    assert [each for each in plan.steps if isinstance(each.operation, CatchUp)] == []
+
+
+def test_with_consent_to_drop_queues_it_is_tried_once() -> None:
+    inventory = forget(deployed(AX, BY), "B")
+    plan = plan_jobs(inventory, AY, BX, drop_queues=True)
+    assert plan.gate and plan.gate.failed_too
+    assert plan.reads == {client_id(BY)}
+    then = plan_jobs(inventory, AY, BX, drop_queues=True, has_read=plan.reads)
+    assert any(isinstance(each.operation, Switch) for each in then.steps)
+
+
+@pytest.mark.parametrize("drop_queues", [False, True])
+def test_with_consent_a_reader_whose_engine_is_silent_is_not_waited_for(drop_queues: bool) -> None:
+    far = replace(BY, site="cloud")
+    inventory = forget(deployed(AX, far), "B")
+    seen = running(inventory)
+    observed = Observation(
+        {name: view for name, view in seen.engines.items() if name != "cloud"},
+        unreachable={"cloud": "no answer"},
+    )
+    plan = plan_jobs(
+        inventory, AY, replace(BX, site="cloud"), observed=observed, drop_queues=drop_queues
+    )
+    says_again = any("says again" in each.reason for each in plan.steps)
+    assert says_again is not drop_queues
+
+
+def test_a_switch_names_all_that_have_stopped_at_the_record() -> None:
+    """Also one that is removed: the others end where it does."""
+    other = job("C", "edge-a/T", "cloud/z")
+    plan = plan_jobs(deployed(AX, BY, other), AY, BX)
+    (switch,) = (s.operation for s in plan.steps if isinstance(s.operation, Switch))
+    catching_up = [s.operation for s in plan.steps if isinstance(s.operation, CatchUp)]
+    assert switch.readers == tuple(("edge-a", each.client_id) for each in catching_up)
+    assert len(switch.readers) == 2
+
+
