@@ -113,8 +113,8 @@ class Incarnation:
     `checkpoints` is the folder in which it writes its checkpoints if that is not the site's, since
     its `main` has set one; as the engine reports it.
 
-    `asked_ms` is when it was asked to save its state and stop, in Unix milliseconds; 0: the broker of
-    its link was restarted since, and may have forgotten what it said at its end (`is_forgotten`).
+    `asked_ms` is when it was asked to save its state and stop, in Unix milliseconds; 0: the broker
+    of its link was restarted since, and may have forgotten what it said then (`is_forgotten`).
 
     `ends_early`: it reads its link up to some record only, to stop there (see
     `speck.model.job_operations.CatchUp`). `switched`: it has not been started yet, but what waits

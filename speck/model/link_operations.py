@@ -49,7 +49,8 @@ class HandOver:
     that the old reader has taken are stored with the new session, and its reader skips them.
 
     `others` are the client ids of readers that went on beside the old one and end with it: the new
-    reader takes the place of all of them. `job` is the new reader as it is to run."""
+    reader takes the place of all of them. `job` is the new reader as it is to run. `trusts`: if the
+    broker has forgotten what the old one said at its end, what is known of it has to do."""
 
     kind: ClassVar[str] = "handover"
     site: str
@@ -60,6 +61,7 @@ class HandOver:
     former_job: str
     others: tuple[str, ...] = ()
     job: Job | None = None
+    trusts: bool = False
 
     def __str__(self) -> str:
         return (

@@ -10,7 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.rewirings import Cancelled, Killed, Refused, Step, Trouble, draw_steps, rewire
+from tests.rewirings import (
+    Cancelled,
+    Killed,
+    KilledAfterStops,
+    Refused,
+    Step,
+    Trouble,
+    draw_steps,
+    rewire,
+)
 
 CHUNK = 25
 """Sequences in one test."""
@@ -170,12 +179,42 @@ def test_every_record_comes_out_once_where_a_change_was_rolled_back(
     assert rewire(tmp_path / "trial", steps, seed) == {}
 
 
+BRANCH = "A:in>o1 S:in>o2"
+SWITCHED = [
+    (BRANCH, "A:in>o2 S:in>o1", 2),
+    (BRANCH, "S:in>o1 T:in>o2", 2),
+    (BRANCH, "A:in>o1 S:o1>o2", 2),
+    ("A:in>o1 S:o1>o2", BRANCH, 1),
+    ("A:in>x B:x>o1 S:x>o2", "A:in>x B:x>o1 S:in>o2", 1),
+    (BRANCH, "B:in>x C:x>o1 S:x>o2", 1),
+    ("B:in>x C:x>o1 S:x>o2", BRANCH, 1),
+]
+"""Changes of several readers of the input at one record, or of one that several follow, with how
+many of them have stopped when its broker is killed."""
+
+
+@pytest.mark.parametrize("is_rolled_back", [False, True])
+@pytest.mark.parametrize(("first", "then", "stops"), SWITCHED)
+def test_readers_change_at_one_record_though_their_broker_forgets_where_they_stopped(
+    tmp_path: Path, first: str, then: str, stops: int, is_rolled_back: bool
+) -> None:
+    back = [Step(first)] if is_rolled_back else []
+    steps = [Step(first), Step(then, KilledAfterStops("edge-a", stops)), *back, Step(then)]
+    for seed in (0, 1):
+        assert rewire(tmp_path / str(seed), steps, seed) == {}
+
+
 DRAWN = [
+    1051,
+    1179,
+    1243,
     1507,
+    1722,
     3259,
     6677,
     7219,
     10171,
+    10443,
     11659,
     12241,
     12750,

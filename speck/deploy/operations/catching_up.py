@@ -70,8 +70,8 @@ def _judge(
     doubt: Doubt | None,
     go_on: Callable[[Doubt], Outcome],
 ) -> Waiting | None:
-    """The wait until it is clear that a broker has what these readers said at their ends; None if it
-    is. Raises PermanentError if it may have forgotten that."""
+    """The wait until it is clear that a broker has what these readers said at their ends; None if
+    that is clear. Raises PermanentError if it may have forgotten that."""
     judged = judge_readers(context, site, readers, view)
     waiting = wait_while_unclear(context, site, judged.values(), view, doubt, go_on)
     if waiting is None:

@@ -11,14 +11,13 @@ had been started later than it was. Then it is asked until it has published that
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
 
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Outcome, Waiting
 from speck.errors import PermanentError
-from speck.model.incarnation import EndState, Incarnation
+from speck.model.incarnation import Incarnation
 from speck.model.link import Link
 from speck.model.link_operations import HandOver
 from speck.model.observation import BrokerView
@@ -47,26 +46,31 @@ class Doubt(NamedTuple):
 def judge_handover(context: Context, operation: HandOver, view: BrokerView) -> Restart:
     """Whether the broker has been restarted since the former reader was asked to stop."""
     incarnation = context.find_incarnation(operation.former_job)
-    if incarnation is None or incarnation.job.source != operation.link:
+    run = incarnation.run if incarnation is not None else None
+    if run is None or run.job.source != operation.link or operation.trusts:
         return Restart.NO
-    return _judge(context, incarnation, view)
+    return _judge(context, run, view)
 
 
 def refuse_forgotten_report(context: Context, operation: HandOver, view: BrokerView) -> None:
     """Raise PermanentError if the broker may have been restarted since the former reader was asked
-    to stop. The reader then counts as one whose end was not seen: it runs once more, in the next
-    plan, and says what it has taken."""
-    incarnation = context.find_incarnation(operation.former_job)
-    if incarnation is None or judge_handover(context, operation, view) is Restart.NO:
+    to stop. That is stored: in the next plan it says first what it has taken."""
+    if judge_handover(context, operation, view) is Restart.NO:
         return
-    unseen = replace(incarnation, end=EndState.STOPPING)
-    context.records.write(context.records.incarnations.put(context.scope, unseen))
+    _record_forgotten(context, operation.former_job)
     raise PermanentError(
         f"cannot hand over {operation.site}/{cut(operation.link.topic)} from"
-        f" {operation.former_job} to {operation.job_name}: the broker was restarted while"
+        f" {operation.former_job} to {operation.job_name}: the broker was restarted since"
         f" {operation.former_job} stopped, and may have forgotten what it had taken; apply again,"
-        " and it runs once more first"
+        " and it says it again first"
     )
+
+
+def _record_forgotten(context: Context, job_name: str) -> None:
+    incarnation = context.find_incarnation(job_name)
+    if incarnation is not None:
+        forgotten = incarnation.forgotten()
+        context.records.write(context.records.incarnations.put(context.scope, forgotten))
 
 
 class StoppedReader(NamedTuple):
@@ -95,17 +99,12 @@ def judge_readers(
     return judged
 
 
-def refuse_forgotten_readers(
-    context: Context, judged: Mapping[StoppedReader, Restart]
-) -> None:
+def refuse_forgotten_readers(context: Context, judged: Mapping[StoppedReader, Restart]) -> None:
     """Raise PermanentError if a broker may have been restarted since one of these readers was asked
     to stop. That is stored: in the next plan it says first what it has taken."""
     forgotten = [reader for reader, restart in judged.items() if restart is not Restart.NO]
     for reader in forgotten:
-        incarnation = context.find_incarnation(reader.job_name)
-        if incarnation is not None:
-            batch = context.records.incarnations.put(context.scope, incarnation.forgotten())
-            context.records.write(batch)
+        _record_forgotten(context, reader.job_name)
     if not forgotten:
         return
     names, link = ", ".join(each.job_name for each in forgotten), forgotten[0].link
@@ -150,6 +149,8 @@ def _judge(context: Context, incarnation: Incarnation, view: BrokerView) -> Rest
         return Restart.NO
     if view.uptime_s is None or view.up_since is None:  # a new connection proves nothing
         return Restart.NO
+    if incarnation.is_forgotten:
+        return Restart.YES
     asked = context.resends.find_asked(incarnation)
     if view.up_since <= asked:
         return Restart.NO

@@ -64,7 +64,6 @@ def plan(
     """
     situation = situate(desired, inventory, observation, installation, outside, conditions)
     wiring = wire(situation)
-    settling = find_settling(wiring)
     backlog = find_backlog(wiring)
     stage, postponed = wiring, [] if backlog.jobs else find_postponed(wiring)
     if backlog.jobs:
@@ -77,6 +76,7 @@ def plan(
     reads = frozenset(backlog.reads)
     # what cannot be read first is dropped, if the user has allowed that
     gate = Gate(failed_too=conditions.drops and bool(reads)) if backlog.jobs or postponed else None
+    settling = find_settling(wiring, stage)
     if settling.readers:  # before anything else is planned; the queues are those of what follows
         steps, reads = settle(wiring, settling), settling.reads
         gate = Gate(failed_too=conditions.drops)

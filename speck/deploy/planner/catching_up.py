@@ -11,14 +11,13 @@ from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from speck.deploy.planner.decisions import Decision, is_rewired
-from speck.deploy.planner.handovers import list_others, make_handover
+from speck.deploy.planner.handovers import list_others, make_handover, own_session
 from speck.deploy.planner.sessions import is_new_reader
 from speck.deploy.planner.sinks import list_former_sinks
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.starts import make_start
 from speck.deploy.planner.steps import HandedOver, Numbers, Reserved, StepList, Stopped, ids
 from speck.deploy.planner.wiring import Wiring
-from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job_operations import CatchUp, Switch
 from speck.model.link_operations import HandOver
@@ -51,16 +50,11 @@ def make_catch_up(
         job,
         attempt,
         situation.engine_job_id(job.job_name, attempt),
-        _find_session(situation, reader),
-        tuple(_find_session(situation, each) for each in readers),
+        own_session(situation, reader),
+        tuple(own_session(situation, each) for each in readers),
         not (situation.present.reserved_links | situation.outside.readers).isdisjoint(job.port),
         list_former_sinks(situation, reader, job),
     )
-
-
-def _find_session(situation: Situation, incarnation: Incarnation) -> str:
-    job = incarnation.job
-    return source_client_id(situation.installation, job.job_name, job.source)
 
 
 def switch(
@@ -94,7 +88,7 @@ def _list_places(wiring: Wiring) -> tuple[tuple[str, str], ...]:
     """The sites and client ids of the readers that stop at the same record."""
     situation = wiring.situation
     return tuple(
-        (link.site, _find_session(situation, situation.inventory.jobs[name]))
+        (link.site, own_session(situation, situation.inventory.jobs[name]))
         for link, names in sorted(wiring.cuts.together.items(), key=str)
         for name in sorted(names)
     )
@@ -143,7 +137,7 @@ def _find_joining(wiring: Wiring) -> list[HandOver]:
     for link, names in wiring.cuts.together.items():
         reader = wiring.situation.inventory.jobs[min(names)].job
         former = Session(
-            _find_session(wiring.situation, wiring.situation.inventory.jobs[min(names)]),
+            own_session(wiring.situation, wiring.situation.inventory.jobs[min(names)]),
             link,
             reader.source_site,
             reader.job_name,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from speck.deploy.planner.lineages import (
     find_beside,
@@ -20,7 +21,8 @@ from speck.deploy.planner.lineages import (
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.steps import HandedOver, Numbers, Reserved, StepList, Stopped, ids
 from speck.deploy.planner.wiring import Followers, Wiring
-from speck.model.incarnation import Session
+from speck.model.ids import source_client_id
+from speck.model.incarnation import Incarnation, Session
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.link_operations import HandOver
@@ -150,6 +152,7 @@ def hand_over(
         old, after = present.get(operation.former_job), list[int | None]()
         if old is not None and old.job.source == former.link:
             after.append(stopped.of.get(operation.former_job))
+            operation = replace(operation, trusts=trusts(wiring.situation, old))
         after.append(reserved.of.get(session.client_id))
         reason = _explain_handover(wiring.situation, former)
         of[session.client_id] = steps.add(operation, ids(after), reason)
@@ -183,6 +186,20 @@ def make_handover(
         others,
         session.job,
     )
+
+
+def trusts(situation: Situation, reader: Incarnation) -> bool:
+    """Whether what is known of a reader's end has to do, though its broker may have forgotten a
+    part: the user has allowed to drop queues, and its engine is silent, or it was tried in vain."""
+    if not situation.conditions.drops:
+        return False
+    is_tried = own_session(situation, reader) in situation.conditions.has_read
+    return is_tried or situation.is_engine_silent(reader.job.engine)
+
+
+def own_session(situation: Situation, reader: Incarnation) -> str:
+    """The client id with which a reader reads its link."""
+    return source_client_id(situation.installation, reader.job.job_name, reader.job.source)
 
 
 def _explain_handover(situation: Situation, former: Session) -> str:

@@ -4,8 +4,9 @@ A change has asked some to stop, without an answer: they may stop at any moment.
 to follow such a reader holds what comes from its reservation on. The reader may have stopped before
 that: then the messages in between are in its own session only.
 
-Others have stopped, and are to change at the same record as further readers; but their broker was
-restarted since, and may have forgotten what they had taken. They run for a moment and say it again.
+Others have stopped, and are to be followed, or to change at the same record as further readers; but
+their broker was restarted since, and may have forgotten what they had taken. They run for a moment
+and say it again.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from dataclasses import dataclass
 
 from speck.deploy.planner.catching_up import make_catch_up
 from speck.deploy.planner.decisions import is_live
+from speck.deploy.planner.handovers import own_session, trusts
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Wiring
-from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
 from speck.model.job_operations import Stop
 from speck.model.plan import Step
@@ -37,11 +38,12 @@ class Settling:
         return (*self.stopping, *self.forgotten)
 
 
-def find_settling(wiring: Wiring) -> Settling:
-    """The readers that are settled before anything else is planned."""
-    forgotten = find_forgotten(wiring)
+def find_settling(wiring: Wiring, stage: Wiring) -> Settling:
+    """The readers that are settled before anything else is planned: those of the whole plan, and of
+    the `stage` that comes first."""
+    forgotten = find_forgotten(wiring, stage)
     once = forgotten if wiring.situation.conditions.drops else ()
-    reads = frozenset(_own_session(wiring.situation, each) for each in once)
+    reads = frozenset(own_session(wiring.situation, each) for each in once)
     return Settling(find_stopping(wiring), forgotten, reads)
 
 
@@ -60,22 +62,23 @@ def find_stopping(wiring: Wiring) -> list[Incarnation]:
     return sorted(found, key=lambda each: each.job.job_name)
 
 
-def find_forgotten(wiring: Wiring) -> list[Incarnation]:
-    """The readers that stop at the same record as others, and of which their broker may have
-    forgotten how far that is. Nobody is waited for if the user has allowed to drop its queue and
-    its engine does not answer, or it was tried."""
+def find_forgotten(wiring: Wiring, stage: Wiring) -> list[Incarnation]:
+    """The readers that are followed, or stop at the same record as others, and of which their
+    broker may have forgotten how far that is. Nobody is waited for if what is known has to do."""
     situation = wiring.situation
-    conditions, present = situation.conditions, situation.inventory.jobs
-    names = frozenset[str]().union(*wiring.cuts.together.values())
+    present = situation.inventory.jobs
+    names = set[str]().union(*wiring.cuts.together.values())
+    for former in (*wiring.followers.predecessors.values(), *list_handed_back(stage)):
+        old = present.get(former.job_name or "")
+        if old is not None and old.job.source == former.link and former.followed_by is None:
+            names.add(old.job.job_name)
     readers = [present[name] for name in sorted(names) if present[name].is_forgotten]
-    if not conditions.drops:
-        return readers
-    return [
-        each
-        for each in readers
-        if _own_session(situation, each) not in conditions.has_read
-        and not situation.is_engine_silent(each.job.engine)
-    ]
+    return [each for each in readers if not trusts(situation, each)]
+
+
+def list_handed_back(stage: Wiring) -> list[Session]:
+    """The sessions that are followed in a stage in which jobs read first what waits for them."""
+    return list(stage.first.handed_back.values()) if stage.first is not None else []
 
 
 def settle(wiring: Wiring, settling: Settling) -> tuple[Step, ...]:
@@ -91,10 +94,6 @@ def settle(wiring: Wiring, settling: Settling) -> tuple[Step, ...]:
         reason = f"says again what it has taken: the broker of {site} was restarted"
         steps.append(Step(number, again, (), reason))
     return tuple(steps)
-
-
-def _own_session(situation: Situation, reader: Incarnation) -> str:
-    return source_client_id(situation.installation, reader.job.job_name, reader.job.source)
 
 
 def _is_there(situation: Situation, client_id: str) -> bool:

@@ -175,7 +175,7 @@ def test_where_a_former_session_of_the_same_name_was_seen_says_nothing(bench: Be
 def test_a_link_is_handed_over_only_if_its_broker_has_what_was_taken_last(
     bench: Bench, asked_s: float, is_stored: bool, expected: OperationState
 ) -> None:
-    """A broker that is killed forgets what the reader reported last: that one runs once more."""
+    """A broker that is killed forgets what the reader said last: that one says it again first."""
     old = session(OLD, "Old", followed_by="speck-i-Other-1" if is_stored else None)
     put(bench, old, session(NEW, "New", follows=OLD))
     asked_ms = int((bench.clock.now().timestamp() - asked_s) * 1000)
@@ -186,7 +186,7 @@ def test_a_link_is_handed_over_only_if_its_broker_has_what_was_taken_last(
     result = bench.run((HAND_OVER, ()))
     assert states(result) == [expected]
     after = bench.records.incarnations.get("c", "Old")
-    assert after is not None and after.stopping == (expected is FAILED)
+    assert after is not None and after.is_forgotten == (expected is FAILED)
     if expected is FAILED:
         assert "Old stopped, and may have forgotten" in (result.operations[0].error or "")
 

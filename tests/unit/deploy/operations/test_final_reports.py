@@ -139,7 +139,7 @@ def test_a_broker_that_was_restarted_is_known_once_it_tells_how_long_it_has_run(
     bench.clock.ahead_s += 1
     with pytest.raises(PermanentError, match="may have forgotten what it had taken"):
         go_on(waiting)
-    assert stopped_of(bench).stopping
+    assert stopped_of(bench).is_forgotten
 
 
 def test_a_broker_that_tells_nothing_more_is_waited_for_no_longer_than_that_may_take(

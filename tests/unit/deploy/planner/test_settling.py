@@ -8,9 +8,18 @@ import pytest
 
 from speck.model.incarnation import Incarnation, Inventory, StartState
 from speck.model.job_operations import CatchUp, Switch
+from speck.model.link_operations import HandOver
 from speck.model.observation import Observation
 from tests.unit.deploy.planner.test_exchanges import AX, AY, BX, BY
-from tests.unit.deploy.planner.test_handovers import client_id, end_jobs
+from tests.unit.deploy.planner.test_handovers import (
+    FEED,
+    NEW,
+    OLD,
+    client_id,
+    end_jobs,
+    session,
+    with_sessions,
+)
 from tests.unit.deploy.planner.test_planner import deployed, job, plan_jobs, running, text
 
 
@@ -85,3 +94,25 @@ def test_a_switch_names_all_that_have_stopped_at_the_record() -> None:
     assert len(switch.readers) == 2
 
 
+@pytest.mark.parametrize("drop_queues", [False, True])
+def test_so_does_a_reader_that_is_followed(drop_queues: bool) -> None:
+    inventory = with_sessions(
+        forget(deployed(FEED, OLD), "old"), session(NEW, follows=client_id(OLD), whole=True)
+    )
+    plan = plan_jobs(inventory, FEED, NEW, drop_queues=drop_queues)
+    assert plan.gate
+    assert [str(step.operation) for step in plan.steps] == ["catch up edge-a/T of old"]
+    then = plan_jobs(inventory, FEED, NEW, drop_queues=True, has_read=frozenset({client_id(OLD)}))
+    (handover,) = (s.operation for s in then.steps if isinstance(s.operation, HandOver))
+    assert handover.trusts
+
+
+def test_not_one_that_was_followed_before() -> None:
+    """What it had taken is stored with the session of the one to which its link was handed over."""
+    inventory = with_sessions(
+        forget(deployed(FEED, OLD), "old"),
+        session(OLD, followed_by=client_id(NEW)),
+        session(NEW, former=client_id(OLD), job=NEW),
+    )
+    plan = plan_jobs(inventory, FEED, NEW)
+    assert not any(isinstance(each.operation, CatchUp) for each in plan.steps)
