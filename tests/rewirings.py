@@ -117,7 +117,9 @@ def _place(link: str) -> tuple[str, str]:
 class Trial:
     """A service whose composition is rewired while every call brings in a record."""
 
-    def __init__(self, service: Service, turns: Turns) -> None:
+    def __init__(self, service: Service, turns: Turns, *, is_eager: bool = False) -> None:
+        """Readers take what has come at views of brokers, or, if they are eager, at each call."""
+        self._is_eager = is_eager
         self._service = service
         self._turns = turns
         self._sent = 0
@@ -178,6 +180,8 @@ class Trial:
         return str(change.state)
 
     def _called(self, kind: str, subject: str) -> None:
+        if self._is_eager:
+            World.current().pump()
         if kind in CALLS:
             self.send(1)
         self._calls += 1
@@ -267,19 +271,26 @@ class Trial:
 
 
 @contextmanager
-def begin(folder: Path, seed: int, *, at_writes: bool = False) -> Iterator[Trial]:
+def begin(
+    folder: Path, seed: int, *, at_writes: bool = False, is_eager: bool = False
+) -> Iterator[Trial]:
     """A trial with a service of its own."""
     folder.mkdir(parents=True, exist_ok=True)
     sites = map(site_body, SITES)
     with service_in_turns(folder, sites, seed=seed, at_writes=at_writes) as (service, turns):
-        yield Trial(service, turns)
+        yield Trial(service, turns, is_eager=is_eager)
 
 
 def rewire(
-    folder: Path, steps: Sequence[Step], seed: int = 0, *, at_writes: bool = False
+    folder: Path,
+    steps: Sequence[Step],
+    seed: int = 0,
+    *,
+    at_writes: bool = False,
+    is_eager: bool = False,
 ) -> dict[str, object]:
     """The faults after a sequence of changes; records flow from the end of the first one on."""
-    with begin(folder, seed, at_writes=at_writes) as trial:
+    with begin(folder, seed, at_writes=at_writes, is_eager=is_eager) as trial:
         for number, step in enumerate(steps):
             trial.take(step)
             trial.send(4)

@@ -237,6 +237,12 @@ def test_every_record_comes_out_once_where_one_was_lost_or_repeated(
     assert rewire(tmp_path / "trial", draw_steps(seed), seed) == {}
 
 
+@pytest.mark.parametrize("seed", [451, 1051])
+def test_every_record_comes_out_once_where_every_reader_is_busy(tmp_path: Path, seed: int) -> None:
+    """Of two readers that were to follow one, only the first was kept from it."""
+    assert rewire(tmp_path / "trial", draw_steps(seed), seed, is_eager=True) == {}
+
+
 def test_a_reader_under_a_name_that_was_replaced_before_comes_back_for_itself_only(
     tmp_path: Path,
 ) -> None:

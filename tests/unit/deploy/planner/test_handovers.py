@@ -65,6 +65,13 @@ def end_jobs(inventory: Inventory, *names: str) -> Inventory:
     return replace(inventory, jobs=jobs)
 
 
+def forget(inventory: Inventory, *names: str) -> Inventory:
+    """With these jobs stopped, at a broker that may have forgotten what they had taken."""
+    ended = end_jobs(inventory, *names)
+    forgotten = {name: ended.jobs[name].forgotten() for name in names}
+    return replace(ended, jobs={**ended.jobs, **forgotten})
+
+
 def observe_lost(inventory: Inventory, name: str) -> Observation:
     """All run but one, which its engine does not know any more."""
     others = {n: d for n, d in inventory.jobs.items() if n != name}

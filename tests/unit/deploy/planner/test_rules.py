@@ -20,6 +20,7 @@ from tests.unit.deploy.planner.test_handovers import (
     ask_to_stop,
     client_id,
     end_jobs,
+    forget,
     session,
     with_sessions,
 )
@@ -76,6 +77,7 @@ def draw(drawing: str) -> str:
         new = session(of[name], former=old.client_id, begun=name not in to_begin, job=of[name])
         inventory = with_sessions(inventory, old, new)
     inventory = end_jobs(inventory, *re.findall(r"(\w+) has stopped", drawing))
+    inventory = forget(inventory, *re.findall(r"what (\w+) took is forgotten", drawing))
     for name in re.findall(r"(\w+) was asked to stop", drawing):
         inventory = ask_to_stop(inventory, name)
     observed = observe(inventory, states, free=0 if "no slot is free" in drawing else 8)
