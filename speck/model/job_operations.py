@@ -110,6 +110,7 @@ class Start(_WithJob):
     `former_sinks` and `stale`: see `speck.model.incarnation.Incarnation`. It reads its link `until`
     these numbers, or without an end if there are none. `commits` are the sessions (client id) of
     others that change at the same record, as they are to run, and whether they start after it.
+    `trusts`: as in a `HandOver`, of the link that it leaves to another reader.
     """
 
     kind: ClassVar[str] = "start"
@@ -122,6 +123,7 @@ class Start(_WithJob):
     stale: tuple[StaleSink, ...] = ()
     until: tuple[TakenEpoch, ...] = ()
     commits: tuple[tuple[str, Job, bool], ...] = ()
+    trusts: bool = False
 
     def __str__(self) -> str:
         return f"start {self.job_name} on {self.site}"

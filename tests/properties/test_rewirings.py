@@ -188,9 +188,11 @@ SWITCHED = [
     ("A:in>x B:x>o1 S:x>o2", "A:in>x B:x>o1 S:in>o2", 1),
     (BRANCH, "B:in>x C:x>o1 S:x>o2", 1),
     ("B:in>x C:x>o1 S:x>o2", BRANCH, 1),
+    ("B:in>x C:x>o1 S:in>o2", "C:in>x B:x>o1 S:in>o2", 1),
+    ("B:in>o1 S:o1>o2", "C:in>x B:x>o1 S:x>o2", 1),
 ]
-"""Changes of several readers of the input at one record, or of one that several follow, with how
-many of them have stopped when its broker is killed."""
+"""Changes of several readers of the input at one record, or of one that several follow, or that
+goes on at another link; with how many of them have stopped when its broker is killed."""
 
 
 @pytest.mark.parametrize("is_rolled_back", [False, True])

@@ -11,16 +11,18 @@ had been started later than it was. Then it is asked until it has published that
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from enum import Enum
 from typing import NamedTuple
 
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Outcome, Waiting
 from speck.errors import PermanentError
-from speck.model.incarnation import Incarnation
+from speck.model.incarnation import Incarnation, Session
+from speck.model.job_operations import Start
 from speck.model.link import Link
 from speck.model.link_operations import HandOver
-from speck.model.observation import BrokerView
+from speck.model.observation import BrokerView, merge_taken
 from speck.model.values import cut
 
 _ASK_AGAIN_S = 1.0
@@ -64,6 +66,52 @@ def refuse_forgotten_report(context: Context, operation: HandOver, view: BrokerV
         f" {operation.former_job} stopped, and may have forgotten what it had taken; apply again,"
         " and it says it again first"
     )
+
+
+def keep_report(
+    context: Context,
+    operation: Start,
+    old: Incarnation | None,
+    doubt: Doubt | None,
+    go_on: Callable[[Doubt], Outcome],
+) -> Waiting | None:
+    """Store what a job that is to start at another link had taken at its end, by which one that
+    waits to follow it goes on: once it runs there, nobody says it again. The wait until it is clear
+    that the broker has it; None if it is. Raises PermanentError if it may have forgotten that."""
+    run = old.run if old is not None else None
+    if run is None or run.job.source == operation.job.source:
+        return None
+    sessions, site = context.records.sessions, run.job.source_site
+    session = context.find_session(run.job)
+    if session is None or session.followed_by is not None:
+        return None
+    there = sessions.on_link(context.scope, run.job.source)
+    if not any(each.reserved and each.follows == session.client_id for each in there):
+        return None
+    view = context.views.view(site, (session.client_id,))
+    restart = Restart.NO if operation.trusts else _judge(context, run, view)
+    waiting = wait_while_unclear(context, site, [restart], view, doubt, go_on)
+    if waiting is not None:
+        return waiting
+    if restart is not Restart.NO:
+        _record_forgotten(context, operation.job_name)
+        raise PermanentError(
+            f"cannot start {operation.job_name}: the broker of {site} was restarted since it"
+            f" stopped, and may have forgotten what it had taken of {cut(run.job.source.topic)};"
+            " apply again, and it says it again first"
+        )
+    _store_report(context, session, view)
+    return None
+
+
+def _store_report(context: Context, session: Session, view: BrokerView) -> None:
+    reported = view.taken.get(session.client_id)
+    with context.noting[session.client_id]:
+        now = context.records.sessions.get(context.scope, session.client_id, session.site)
+        if now is None or reported is None:
+            return
+        noted = replace(now, skip=merge_taken(now.skip, reported.epochs()))
+        context.records.write(context.records.sessions.put(context.scope, noted))
 
 
 def _record_forgotten(context: Context, job_name: str) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 
 from speck.deploy.operations.beginnings import commit, record_accepted, refuse_forgotten_run
 from speck.deploy.operations.coming_up import ComingUp, record_if_void
 from speck.deploy.operations.comparing import report_late_failure
 from speck.deploy.operations.context import Context, hiding
+from speck.deploy.operations.final_reports import Doubt, keep_report
 from speck.deploy.operations.links import record_owed
 from speck.deploy.operations.outcome import Outcome
 from speck.deploy.operations.state_transfer import bring
@@ -27,12 +29,13 @@ from speck.model.values import cut
 from speck.store.tables import Batch
 
 
-def start(context: Context, operation: Start) -> Outcome:
+def start(context: Context, operation: Start, doubt: Doubt | None = None) -> Outcome:
     """Start the incarnation from the newest state there is now, and wait until all its tasks run.
 
     A start without an answer that its engine lists has arrived: it is not sent again. The engine
     might lose its jobs just before, and would then begin this one anew, from an older state, under
-    numbers that its readers know.
+    numbers that its readers know. `doubt`: whether a broker still has what the job said at its end
+    has been unclear.
     """
     old = context.find_incarnation(operation.job_name)
     if old is not None and old.switched:  # stored under its id, and not sent before
@@ -48,6 +51,9 @@ def start(context: Context, operation: Start) -> Outcome:
     else:
         _check_session(context, operation, old)
         _refuse_followed(context, operation)
+        waiting = keep_report(context, operation, old, doubt, partial(start, context, operation))
+        if waiting is not None:
+            return waiting
 
     def submit(source: Incarnation | None, savepoint: str | None) -> Outcome:
         _refuse_a_second(context, old)

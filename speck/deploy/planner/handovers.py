@@ -150,9 +150,10 @@ def hand_over(
         if operation is None:
             continue
         old, after = present.get(operation.former_job), list[int | None]()
+        if old is not None:
+            operation = replace(operation, trusts=trusts(wiring.situation, old))
         if old is not None and old.job.source == former.link:
             after.append(stopped.of.get(operation.former_job))
-            operation = replace(operation, trusts=trusts(wiring.situation, old))
         after.append(reserved.of.get(session.client_id))
         reason = _explain_handover(wiring.situation, former)
         of[session.client_id] = steps.add(operation, ids(after), reason)
@@ -193,8 +194,9 @@ def trusts(situation: Situation, reader: Incarnation) -> bool:
     part: the user has allowed to drop queues, and its engine is silent, or it was tried in vain."""
     if not situation.conditions.drops:
         return False
-    is_tried = own_session(situation, reader) in situation.conditions.has_read
-    return is_tried or situation.is_engine_silent(reader.job.engine)
+    run = reader.run or reader
+    is_tried = own_session(situation, run) in situation.conditions.has_read
+    return is_tried or situation.is_engine_silent(run.job.engine)
 
 
 def own_session(situation: Situation, reader: Incarnation) -> str:

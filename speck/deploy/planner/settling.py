@@ -70,10 +70,17 @@ def find_forgotten(wiring: Wiring, stage: Wiring) -> list[Incarnation]:
     names = set[str]().union(*wiring.cuts.together.values())
     for former in (*wiring.followers.predecessors.values(), *list_handed_back(stage)):
         old = present.get(former.job_name or "")
-        if old is not None and old.job.source == former.link and former.followed_by is None:
-            names.add(old.job.job_name)
+        run = old.run if old is not None else None
+        if run is not None and run.job.source == former.link and former.followed_by is None:
+            names.add(run.job.job_name)
     readers = [present[name] for name in sorted(names) if present[name].is_forgotten]
-    return [each for each in readers if not trusts(situation, each)]
+    return [_find_form(each) for each in readers if not trusts(situation, each)]
+
+
+def _find_form(reader: Incarnation) -> Incarnation:
+    """The reader at the link that it has read: a start at another one was refused."""
+    run = reader.run
+    return run if run is not None and run.job.source != reader.job.source else reader
 
 
 def list_handed_back(stage: Wiring) -> list[Session]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from speck.deploy.planner.decisions import Decision, is_live, is_rewired, may_arrive
+from speck.deploy.planner.handovers import trusts
 from speck.deploy.planner.sinks import clear, find_stale_sinks, list_former_sinks
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.slots import find_slot_waits
@@ -60,6 +61,7 @@ def make_start(wiring: Wiring, decision: Decision) -> Start:
         old is not None and decision.keeps_state,
         list_former_sinks(wiring.situation, decision.old, job),
         find_stale_sinks(wiring.situation, decision),
+        trusts=old is not None and trusts(wiring.situation, old),
     )
 
 

@@ -10,11 +10,15 @@ import pytest
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.links import hand_over
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
+from speck.deploy.operations.starting import start
 from speck.errors import PermanentError
-from speck.model.incarnation import EndState, Incarnation
-from speck.model.observation import BrokerView
+from speck.model.ids import source_client_id
+from speck.model.incarnation import EndState, Incarnation, StartState
+from speck.model.job_operations import Start
+from speck.model.observation import BrokerView, Taken, TakenEpoch
 from tests.unit.deploy.execution.test_executor import Bench, broker, job
 from tests.unit.deploy.operations.test_draining import (
+    EPOCH,
     HAND_OVER,
     NEW,
     OLD,
@@ -160,3 +164,83 @@ def test_a_broker_that_was_certainly_restarted_is_not_waited_for(
     bench.clock.ahead_s += 20
     with pytest.raises(PermanentError, match="may have forgotten what it had taken"):
         hand_over(context, HAND_OVER)
+
+
+# -- the start of a reader at another link -----------------------------------------------
+
+ELSEWHERE = Start(replace(job("B"), job_name="Old"), 2, "2" * 32, False)
+"""Of the reader that has stopped, while another one waits to follow it."""
+
+
+def begin_elsewhere(bench: Bench, reader: Reader) -> Context:
+    context = reader.context()
+    broker("edge-a").up_since = bench.clock.monotonic()
+    context.resends.ask(STOPPED)
+    of = replace(job("A"), job_name="Old")
+    own = source_client_id(bench.records.installation, of.job_name, of.source)
+    put(bench, session(own, "Old"), session(NEW, "New", follows=own))
+    stopped = Incarnation(of, 1, STOPPED, end=EndState.ENDED, asked_ms=1)
+    bench.records.write(bench.records.incarnations.put("c", stopped))
+    broker("edge-a").taken[own] = Taken(3, {"i-P": {EPOCH: 6}})
+    return context
+
+
+def find_skip(bench: Bench) -> set[TakenEpoch]:
+    return {taken for each in stored(bench).values() for taken in each.skip}
+
+
+def test_what_a_reader_had_taken_is_kept_before_it_starts_at_another_link(
+    bench: Bench, reader: Reader
+) -> None:
+    """Once it runs there, nobody can say it again."""
+    context = begin_elsewhere(bench, reader)
+    start(context, ELSEWHERE)
+    assert find_skip(bench) == {TakenEpoch("i-P", EPOCH, 6)}
+
+
+def test_it_does_not_start_there_if_its_broker_may_have_forgotten_that(
+    bench: Bench, reader: Reader
+) -> None:
+    context = begin_elsewhere(bench, reader)
+    bench.clock.ahead_s += 1
+    broker("edge-a").up_since = bench.clock.monotonic()
+    with pytest.raises(
+        PermanentError, match="cannot start Old: the broker of edge-a was restarted"
+    ):
+        start(context, ELSEWHERE)
+    assert stopped_of(bench).is_forgotten
+    assert find_skip(bench) == set()
+    with pytest.raises(PermanentError):  # nor when that is stored
+        start(context, ELSEWHERE)
+    start(context, replace(ELSEWHERE, trusts=True))
+    assert find_skip(bench) == {TakenEpoch("i-P", EPOCH, 6)}
+
+
+@pytest.mark.parametrize("how", ["nobody follows it", "its link was handed over"])
+def test_it_starts_there_if_nobody_waits_for_that(bench: Bench, reader: Reader, how: str) -> None:
+    context = begin_elsewhere(bench, reader)
+    (own,) = (each for each in stored(bench).values() if each.client_id not in (OLD, NEW))
+    if how == "nobody follows it":
+        put(bench, session(NEW, "New"))
+    else:
+        put(bench, replace(own, followed_by=NEW))
+    bench.clock.ahead_s += 1
+    broker("edge-a").up_since = bench.clock.monotonic()
+    assert isinstance(start(context, ELSEWHERE), Waiting)
+    assert not stopped_of(bench).is_forgotten
+
+
+def test_where_a_start_was_refused_the_reader_before_it_counts(
+    bench: Bench, reader: Reader
+) -> None:
+    context = reader.context()
+    context.resends.ask(STOPPED)
+    stop(bench)
+    refused = Incarnation(ELSEWHERE.job, 2, "2" * 32, StartState.VOID, base=stopped_of(bench))
+    bench.records.write(bench.records.incarnations.put("c", refused))
+    bench.clock.ahead_s += 1
+    broker("edge-a").up_since = bench.clock.monotonic()
+    with pytest.raises(PermanentError, match="may have forgotten what it had taken"):
+        hand_over(context, HAND_OVER)
+    assert stopped_of(bench).void and stopped_of(bench).is_forgotten
+    assert hand_over(context, replace(HAND_OVER, trusts=True)) == Done()

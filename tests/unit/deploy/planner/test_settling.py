@@ -107,3 +107,18 @@ def test_not_one_that_was_followed_before() -> None:
     )
     plan = plan_jobs(inventory, FEED, NEW)
     assert not any(isinstance(each.operation, CatchUp) for each in plan.steps)
+
+
+def test_one_whose_start_at_another_link_was_refused_says_what_it_had_taken_of_its_own() -> None:
+    elsewhere = job("old", "edge-a/T9", "cloud/x")
+    inventory = forget(deployed(FEED, OLD), "old")
+    refused = Incarnation(elsewhere, 2, "2" * 32, StartState.VOID, base=inventory.jobs["old"])
+    inventory = with_sessions(
+        replace(inventory, jobs={**inventory.jobs, "old": refused}),
+        session(NEW, follows=client_id(OLD), whole=True),
+        session(elsewhere),
+    )
+    plan = plan_jobs(inventory, FEED, NEW, elsewhere)
+    (step,) = plan.steps
+    assert isinstance(step.operation, CatchUp)
+    assert (step.operation.job, step.operation.client_id) == (OLD, client_id(OLD))
