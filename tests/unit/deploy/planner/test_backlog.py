@@ -1,0 +1,79 @@
+"""Sessions that are set aside while jobs read first: what these write is not for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from speck.deploy.planner.backlog import Backlog, find_backlog
+from speck.deploy.planner.situation import Conditions, Outside, situate
+from speck.deploy.planner.wire import wire
+from speck.model.composition import Composition
+from speck.model.incarnation import Inventory
+from speck.model.job import DesiredState
+from tests.unit.deploy.planner.test_handovers import (
+    FEED,
+    OLD,
+    client_id,
+    end_jobs,
+    reader,
+    session,
+    with_sessions,
+)
+from tests.unit.deploy.planner.test_planner import INSTALLATION, deployed, job, running, sink_of
+
+FEED2 = job("feed2", "edge-a/in", "edge-a/T")
+BEFORE = reader("before", "cloud/z")
+
+
+def read_first(inventory: Inventory) -> Backlog:
+    """Before `feed2` takes the place of `feed`, which was lost with its engine."""
+    others = {name: each for name, each in inventory.jobs.items() if name != "feed"}
+    observed = running(replace(inventory, jobs=others))
+    desired = Composition("c", (FEED2, OLD, BEFORE))
+    inputs = (inventory, observed, INSTALLATION, Outside(), Conditions())
+    return find_backlog(wire(situate(desired, *inputs)))
+
+
+def come_after(*ended: str, before: Any = None, **own: Any) -> Inventory:
+    """The old reader came to the link after `feed` had left it, where another one had been."""
+    there = session(BEFORE) if before is None else before
+    of_old = session(OLD, begun=True, job=OLD, left_by=(sink_of(FEED),), **own)
+    return with_sessions(end_jobs(deployed(FEED, OLD, BEFORE), *ended), there, of_old)
+
+
+def test_a_reader_that_came_after_those_that_read_first_gives_way() -> None:
+    backlog = read_first(come_after())
+    assert backlog.jobs.keys() == {"feed"}
+    assert backlog.set_aside == {client_id(OLD)}
+    assert backlog.giving_way == {"old": replace(OLD, state=DesiredState.STOPPED)}
+
+
+@pytest.mark.parametrize("how", ["former", "instead_of"])
+def test_one_goes_on_whose_records_nobody_takes_where_they_were_taken_before(how: str) -> None:
+    backlog = read_first(come_after("before", **{how: client_id(BEFORE)}))
+    assert backlog.jobs.keys() == {"feed"}
+    assert not backlog.set_aside
+    assert not backlog.giving_way
+
+
+@pytest.mark.parametrize("how", ["former", "instead_of"])
+def test_it_gives_way_if_the_one_before_it_runs(how: str) -> None:
+    backlog = read_first(come_after(**{how: client_id(BEFORE)}))
+    assert backlog.giving_way.keys() == {"old"}
+
+
+def test_its_session_begins_anew_if_it_does_not_run() -> None:
+    backlog = read_first(come_after("before", "old", former=client_id(BEFORE)))
+    assert backlog.set_aside == {client_id(OLD)}
+    assert not backlog.giving_way
+
+
+def test_it_gives_way_if_its_records_are_read_first_where_they_were_taken_before() -> None:
+    """At the link that `feed` reads, by `feed` itself."""
+    own = session(FEED)
+    backlog = read_first(come_after("before", instead_of=own.client_id))
+    assert backlog.reads == {own.client_id}
+    assert backlog.giving_way.keys() == {"old"}
