@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from speck.deploy.planner.catching_up import make_catch_up
-from speck.deploy.planner.decisions import is_live
+from speck.deploy.planner.decisions import Decision, is_live
 from speck.deploy.planner.handovers import own_session, trusts
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Wiring
@@ -63,8 +63,9 @@ def find_stopping(wiring: Wiring) -> list[Incarnation]:
 
 
 def find_forgotten(wiring: Wiring, stage: Wiring) -> list[Incarnation]:
-    """The readers that are followed, or stop at the same record as others, and of which their
-    broker may have forgotten how far that is. Nobody is waited for if what is known has to do."""
+    """The readers that are followed, or stop at the same record as others, or start at another link
+    while one waits to follow them, and of which their broker may have forgotten how far they had
+    come. Nobody is waited for if what is known has to do."""
     situation = wiring.situation
     present = situation.inventory.jobs
     names = set[str]().union(*wiring.cuts.together.values())
@@ -73,8 +74,19 @@ def find_forgotten(wiring: Wiring, stage: Wiring) -> list[Incarnation]:
         run = old.run if old is not None else None
         if run is not None and run.job.source == former.link and former.followed_by is None:
             names.add(run.job.job_name)
+    names |= {d.job_name for d in (*wiring.decisions, *stage.decisions) if _goes_away(situation, d)}
     readers = [present[name] for name in sorted(names) if present[name].is_forgotten]
     return [_find_form(each) for each in readers if not trusts(situation, each)]
+
+
+def _goes_away(situation: Situation, decision: Decision) -> bool:
+    """Whether a job starts at another link than its own, which another reader waits to be given."""
+    run = decision.old.run if decision.old is not None else None
+    if run is None or decision.new is None or not decision.starts:
+        return False
+    own = own_session(situation, run)
+    is_elsewhere = decision.new.source != run.job.source
+    return is_elsewhere and bool(situation.present.followers.get(own))
 
 
 def _find_form(reader: Incarnation) -> Incarnation:

@@ -122,3 +122,14 @@ def test_one_whose_start_at_another_link_was_refused_says_what_it_had_taken_of_i
     (step,) = plan.steps
     assert isinstance(step.operation, CatchUp)
     assert (step.operation.job, step.operation.client_id) == (OLD, client_id(OLD))
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_one_that_goes_on_at_another_link_says_first_what_its_follower_needs(waits: bool) -> None:
+    """Also where the follower is not wanted any more, so that nobody follows it by this plan."""
+    elsewhere = job("old", "edge-a/T9", "cloud/x")
+    follower = [session(NEW, follows=client_id(OLD), whole=True, job=NEW)] if waits else []
+    inventory = with_sessions(forget(deployed(FEED, OLD), "old"), *follower)
+    plan = plan_jobs(inventory, elsewhere)
+    says_again = any("says again" in each.reason for each in plan.steps)
+    assert says_again is waits
