@@ -61,7 +61,7 @@ AGAIN = [
         Killed("edge-a", 20, 23),
         0,
     ),
-    ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("B"), 0),
+    ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("B"), 5),
     ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("D"), 0),
     ("E:in>y A:y>x C:x>o1 T:y>o2", "E@cloud:in>y C:y>o1 S:o1>o2", Cancelled(18), 18),
     ("E:in>y A:y>x C:x>x2 B:x2>o1 T:y>o2", "E@cloud:in>y C:y>o1 S:o1>o2", Cancelled(20), 20),
@@ -156,8 +156,7 @@ ROLLED_BACK = [
         Refused("S"),
         0,
     ),
-    ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("B"), 0),
-    ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("D"), 0),
+    ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("B"), 5),
 ]
 """The same of changes that were rolled back. In most of them several readers change at one record,
 and only some of them have begun."""

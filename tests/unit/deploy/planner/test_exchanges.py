@@ -342,3 +342,13 @@ def test_a_reader_behind_a_cut_goes_on_if_nobody_takes_its_records_where_they_we
 [1] -> #2 start A on edge-a: state stopped -> running
 """
     )
+
+
+def test_a_job_that_comes_back_at_a_cut_waits_for_the_sessions_of_those_that_begin_there() -> None:
+    """Its start may fail before they are reserved, for which it would have been waited."""
+    a, d = job("A", "edge-a/in", "edge-a/x"), job("D", "edge-a/x", "cloud/o1")
+    between = job("D", "edge-a/x", "edge-a/y"), job("B", "edge-a/y", "cloud/o1")
+    before, after = job("T", "edge-a/in", "cloud/o2"), job("T", "edge-a/x", "cloud/o2")
+    plan = plan_jobs(deployed(a, d, before), a, *between, after)
+    steps = {str(step.operation): step for step in plan.steps}
+    assert steps["reserve edge-a/x for T"].id in steps["return A to edge-a"].after
