@@ -19,7 +19,6 @@ HOUSE = runpy.run_path(str(ROOT / "tools/house.py"))
 
 LONGER = {
     "speck/deploy/operations/resending.py: Resends": "its threads share one lock and one table",
-    "speck/fog/sites.py: Fog": "a fog goes up and down by the same files",
     "binders/mqtt/connection.py: Connection": "one MQTT connection, a machine of one state",
     "binders/mqtt/broker.py: MqttBroker": "implements `MessageBroker` of speck.binding",
     "binders/flink/engine.py: FlinkEngine": "implements `StreamEngine` of speck.binding",
