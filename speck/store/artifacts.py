@@ -218,12 +218,9 @@ class Artifacts:
 
     def _find_pending(self, sha256s: Iterable[str]) -> set[str]:
         """Those that a change under way needs, or a request that is being accepted."""
-        now = self._clock.monotonic()
+        now, written = self._clock.monotonic(), self._records.compositions.artifact_writes
         for sha256, (at, writes) in list(self._adopted.items()):
-            if (
-                now - at > _ACCEPTING_S
-                or self._records.compositions.artifact_writes[sha256] > writes
-            ):
+            if now - at > _ACCEPTING_S or written[sha256] > writes:
                 del self._adopted[sha256]
         names = set(sha256s)
         return find_in_changes(self._records, names) | (names & self._adopted.keys())
