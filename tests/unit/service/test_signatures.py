@@ -18,6 +18,7 @@ HOUSE = runpy.run_path(str(ROOT / "tools/house.py"))
 
 
 LONGER = {
+    "speck/runner/program.py: Program": "the life of one program, a machine of one state",
     "speck/deploy/operations/resending.py: Resends": "its threads share one lock and one table",
     "binders/mqtt/connection.py: Connection": "one MQTT connection, a machine of one state",
     "binders/mqtt/broker.py: MqttBroker": "implements `MessageBroker` of speck.binding",
