@@ -33,12 +33,12 @@ def find_catch_ups(wiring: Wiring, names: Set[str]) -> list[tuple[CatchUp, str]]
     readers = [present[name] for name in sorted(names)]
     if len(readers) < 2:
         return []
-    found = []
+    operations = []
     for reader in readers:
         others = ", ".join(each.job.job_name for each in readers if each is not reader)
         operation = make_catch_up(wiring.situation, reader, readers)
-        found.append((operation, f"ends at the same record as {others}"))
-    return found
+        operations.append((operation, f"ends at the same record as {others}"))
+    return operations
 
 
 def make_catch_up(

@@ -49,17 +49,17 @@ def find_cuts(
     cuts = _find_unfinished(situation, followers, decisions)
     pauses = [_pause(situation, by_name, cut) for cut in cuts]
     for link, leaving in _find_leaving_readers(situation, decisions).items():
-        found = [
+        here_partings = [
             parting
             for decision in leaving
             for successor in _find_successors(situation, decision)
             for parting in find_partings(situation, followers, by_name, decision, successor)
         ]
         here = _find_torn(situation, followers, link, leaving)
-        here += [parting.cut for parting in found if parting.cut is not None]
+        here += [parting.cut for parting in here_partings if parting.cut is not None]
         paused = [_pause(situation, by_name, cut) for cut in here]
         warned |= {(d.job_name, each.unstoppable) for each in paused for d in leaving}
-        partings += found
+        partings += here_partings
         pauses += paused
         cuts += here
     earlier = _find_earlier_partings(situation, followers, by_name)

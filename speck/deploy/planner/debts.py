@@ -26,18 +26,18 @@ def find_debts(
     first: FirstStage | None,
 ) -> Debts:
     """How each reader that stops empties the link that it leaves, if it has to."""
-    found, emptied = dict[str, Drain](), set[str]()
+    by_name, emptied = dict[str, Drain](), set[str]()
     for reader in decisions:
         if not reader.stops or reader.old is None:
             continue
         drain = _find_drain(situation, followers, cuts, leaving, first, reader)
         if drain is None:
             continue
-        found[reader.job_name] = drain
+        by_name[reader.job_name] = drain
         is_counted = reports_numbers(reader.old.job) and not drain.silent
         if is_counted and not is_still_fed(situation, leaving, drain.link):
             emptied.add(drain.client_id)
-    return Debts(found, frozenset(emptied))
+    return Debts(by_name, frozenset(emptied))
 
 
 def _find_drain(

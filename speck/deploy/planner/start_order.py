@@ -25,7 +25,7 @@ class _Rule:
     passed: Set[str]
     """Those of them behind which others are waited for, too. All others wait for those
     themselves."""
-    found: dict[Link, dict[str, Decision]] = field(default_factory=dict, compare=False)
+    waits: dict[Link, dict[str, Decision]] = field(default_factory=dict, compare=False)
     """A cache: what is waited for behind a link."""
 
 
@@ -152,7 +152,7 @@ class StartOrder:
         ahead, visited = [link], set[Link]()
         while ahead:
             each = ahead[-1]
-            if each not in rule.found and each not in visited:
+            if each not in rule.waits and each not in visited:
                 visited.add(each)
                 # in their order, not a set's: in a circle it decides what is found behind a link
                 ahead += [
@@ -160,18 +160,18 @@ class StartOrder:
                 ]
                 continue
             ahead.pop()
-            if each not in rule.found:
-                rule.found[each] = self._collect(each, rule)
-        return rule.found[link]
+            if each not in rule.waits:
+                rule.waits[each] = self._collect(each, rule)
+        return rule.waits[link]
 
     def _collect(self, link: Link, rule: _Rule) -> dict[str, Decision]:
-        behind = [rule.found.get(sink, {}) for sink in self._list_passed_sinks(link, rule)]
+        behind = [rule.waits.get(sink, {}) for sink in self._list_passed_sinks(link, rule)]
         readers = self.readers.decisions.get(link, ())
         there = {it.job_name: it for it in readers if it.job_name in rule.awaited}
         if not there and len(behind) == 1:
             return behind[0]
-        for found in behind:
-            there |= found
+        for each in behind:
+            there |= each
         return there
 
     def _list_passed_sinks(self, link: Link, rule: _Rule) -> Iterator[Link]:
@@ -271,12 +271,12 @@ def _find_branched_links(situation: Situation, decisions: Sequence[Decision]) ->
     )
     joined = _join_links(before, situation.desired.jobs)
     ahead = [link for count in counts for link, readers in count.items() if readers > 1]
-    found = set(ahead)
+    branched = set(ahead)
     while ahead:
-        new = joined[ahead.pop()] - found
-        found |= new
+        new = joined[ahead.pop()] - branched
+        branched |= new
         ahead += new
-    return found
+    return branched
 
 
 def _join_links(before: Iterable[Job], wanted: Iterable[Job]) -> defaultdict[Link, set[Link]]:

@@ -129,12 +129,12 @@ class Released:
         )
         for part in parts:
             steps += part.steps
-            for name, found in part.of.items():
-                of[name] += found
-            for link, found in part.on.items():
-                on[link] += found
-        by_job = {name: tuple(found) for name, found in of.items()}
-        return cls(tuple(steps), by_job, {link: tuple(found) for link, found in on.items()})
+            for name, step_ids in part.of.items():
+                of[name] += step_ids
+            for link, step_ids in part.on.items():
+                on[link] += step_ids
+        by_job = {name: tuple(step_ids) for name, step_ids in of.items()}
+        return cls(tuple(steps), by_job, {link: tuple(step_ids) for link, step_ids in on.items()})
 
     def joined(self, other: Released) -> Released:
         """These and others."""
