@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from speck.fog import flink, mosquitto
+from speck.fog import flink, kafka, mosquitto
 from speck.fog.flink_conf import FlinkSettings
 from speck.fog.links import Links
 from speck.fog.paths import edge_jar
@@ -73,7 +73,8 @@ class SiteProcesses(Links):
         self._start_agent(site, running)
         running.pop("agent", None)
         if running.pop("broker", None) is None:
-            mosquitto.start(
+            start_broker = kafka.start if site.broker == "kafka" else mosquitto.start
+            start_broker(
                 folder / "broker",
                 host=site.host,
                 port=site.broker_port,

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
+
+BrokerKind = Literal["mqtt", "kafka"]
+
+_SCHEMES = {"mqtt": ("tcp", "ssl"), "kafka": ("kafka", "kafka+ssl")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -10,7 +15,7 @@ class SiteRecord:
     """One site: where its broker, its engine and its agent listen.
 
     `speed`: how many cores its engine may use at most, a fraction for less than one; None: all.
-    `encrypted`: they serve TLS.
+    `encrypted`: they serve TLS. `broker`: the kind of its broker, `mqtt` (Mosquitto) or `kafka`.
     """
 
     name: str
@@ -22,6 +27,7 @@ class SiteRecord:
     agent_port: int = 0
     speed: float | None = None
     encrypted: bool = False
+    broker: BrokerKind = "mqtt"
 
     @property
     def engine_address(self) -> str:
@@ -29,4 +35,5 @@ class SiteRecord:
 
     @property
     def broker_address(self) -> str:
-        return f"{'ssl' if self.encrypted else 'tcp'}://{self.host}:{self.broker_port}"
+        plain, encrypted = _SCHEMES[self.broker]
+        return f"{encrypted if self.encrypted else plain}://{self.host}:{self.broker_port}"

@@ -1,4 +1,4 @@
-"""A fog on this machine: a real Mosquitto and a real Flink for each site."""
+"""A fog on this machine: a real broker, Mosquitto or Kafka, and a real Flink for each site."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from speck.errors import PermanentError
-from speck.fog import flink, flink_conf, mosquitto
+from speck.fog import flink, flink_conf, kafka, mosquitto
 from speck.fog.base import SUPERVISOR, WAN
 from speck.fog.cgroups import check_speeds
 from speck.fog.flink_conf import Runtime
@@ -18,7 +18,7 @@ from speck.fog.links import describe_site
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, stop_all
 from speck.fog.site_processes import SiteProcesses, identity_of
-from speck.fog.site_record import SiteRecord
+from speck.fog.site_record import BrokerKind, SiteRecord
 from speck.fog.state import FogState, ProcessRecord
 from speck.fog.status import ProcessStatus, SiteStatus
 from speck.fog.wan.model import Mode, Wan, WanState
@@ -39,14 +39,18 @@ class _SiteShape:
     tier: str
     slots: int
     speed: float | None
+    broker: BrokerKind = "mqtt"
 
     def place(self, host: str, *, encrypted: bool) -> SiteRecord:
         """The site on a host, with free ports there."""
+        first_of_broker = kafka.PORT if self.broker == "kafka" else mosquitto.PORT
         broker, engine, agent = (
-            pick_port(host, first) for first in (mosquitto.PORT, flink.PORT, _AGENT_PORT)
+            pick_port(host, first) for first in (first_of_broker, flink.PORT, _AGENT_PORT)
         )
         return SiteRecord(
-            self.name, self.tier, host, broker, engine, self.slots, agent, self.speed, encrypted
+            *(self.name, self.tier, host, broker, engine, self.slots, agent, self.speed),
+            encrypted,
+            self.broker,
         )
 
 
@@ -63,7 +67,7 @@ class _Shape:
     @classmethod
     def of(cls, state: FogState) -> _Shape:
         """That of a fog which was brought up."""
-        sites = (_SiteShape(s.name, s.tier, s.slots, s.speed) for s in state.sites)
+        sites = (_SiteShape(s.name, s.tier, s.slots, s.speed, s.broker) for s in state.sites)
         return cls(
             tuple(sites),
             state.runtime,
@@ -94,7 +98,7 @@ class Fog(SiteProcesses):
                     "tier": site.tier,
                     "spe": {"kind": "flink", "address": site.engine_address, **secrets},
                     "broker": {
-                        "kind": "mqtt",
+                        "kind": site.broker,
                         "address": site.broker_address,
                         **secrets,
                     },
@@ -121,6 +125,7 @@ class Fog(SiteProcesses):
         wan: Wan | None = None,
         wan_mode: Mode | None = None,
         authority: Path | None = None,
+        cloud_broker: BrokerKind = "mqtt",
         restart: bool = False,
         register: Callable[[JsonObject], object] | None = None,
         progress: Callable[[str], object] | None = None,
@@ -137,14 +142,17 @@ class Fog(SiteProcesses):
         (see `wan_mode`); the links of a running fog with another WAN are changed to it.
         With `authority`, the folder of a certificate authority (made if there is none), every site
         serves TLS only and asks for client certificates; see `write_credentials`.
+        `cloud_broker` is the kind of the clouds' brokers; edges have Mosquitto.
         `restart` tells whether a supervisor restarts dead processes; without it, a running
         supervisor is ended.
         Raises PermanentError; the processes started so far are then ended.
         """
-        sites = _list_sites(edges, slots, clouds, cloud_slots, speeds or {})
+        sites = _list_sites(edges, slots, clouds, cloud_slots, speeds or {}, cloud_broker)
         self._check_wan(wan, wan_mode, [site.name for site in sites])
         if authority is not None:
             _check_tls(credentials, wan_mode)
+        if cloud_broker == "kafka":
+            _check_kafka(wan_mode)
         if shared_state is None and agents_for is not None:
             shared_state = False
         shape = _Shape(
@@ -356,7 +364,12 @@ class Fog(SiteProcesses):
 
 
 def _list_sites(
-    edges: int, slots: int, clouds: int, cloud_slots: int, speeds: Mapping[str, float]
+    edges: int,
+    slots: int,
+    clouds: int,
+    cloud_slots: int,
+    speeds: Mapping[str, float],
+    cloud_broker: BrokerKind,
 ) -> tuple[_SiteShape, ...]:
     """The sites of a fog, edges first. Raises PermanentError for numbers that cannot be."""
     if not 1 <= edges + clouds <= _MAX_SITES or min(edges, clouds) < 0:
@@ -369,7 +382,7 @@ def _list_sites(
     sites = (
         *(_SiteShape(name, "edge", slots, speeds.get(name)) for name in _edge_names(edges)),
         *(
-            _SiteShape(name, "cloud", cloud_slots, speeds.get(name))
+            _SiteShape(name, "cloud", cloud_slots, speeds.get(name), cloud_broker)
             for name in _cloud_names(clouds)
         ),
     )
@@ -388,6 +401,16 @@ def _check_tls(credentials: Path | None, wan_mode: Mode | None) -> None:
             "cannot bring up a fog with TLS behind proxies: their addresses are in no certificate;"
             " use network namespaces (--wan-mode namespaces)"
         )
+
+
+def _check_kafka(wan_mode: Mode | None) -> None:
+    """Raises PermanentError for what Kafka does not go with, or if its jars are missing."""
+    if wan_mode == "proxy":
+        raise PermanentError(
+            "cannot bring up a fog with Kafka behind proxies: its brokers say themselves where they"
+            " are reached; use network namespaces (--wan-mode namespaces)"
+        )
+    kafka.kafka_jars()
 
 
 def _fixed_part(wan: WanState | None) -> object:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 import requests
 
+from speck.binding import Target, open_broker
 from speck.errors import PermanentError
 from speck.fog import flink, flink_conf, mosquitto
 from speck.fog.flink_conf import FlinkSettings
@@ -20,6 +21,7 @@ from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, spawn
 from speck.fog.sites import Fog
 from speck.fog.state import StateFile
+from speck.tls.identity import CREDENTIALS
 from tests.quotas import groups, may_set_quotas
 from tests.waiting import wait_for
 
@@ -226,6 +228,29 @@ def test_a_supervised_fog_restarts_what_dies(small: Fog) -> None:
     assert len(processes) == 3
     assert not any(process.running for process in processes)
     assert not small.supervised
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("is_encrypted", [False, True])
+def test_a_cloud_may_have_kafka(small: Fog, tmp_path: Path, is_encrypted: bool) -> None:
+    authority = tmp_path / "ca" if is_encrypted else None
+
+    def up() -> None:
+        small.up(edges=0, cloud_slots=1, cloud_broker="kafka", authority=authority)
+
+    up()
+    (body,) = small.site_bodies()
+    small.write_credentials(tmp_path)
+    credentials = tmp_path / CREDENTIALS if is_encrypted else None
+    target = Target(body["broker"]["address"], credentials, timeout_s=30)
+    broker = open_broker(body["broker"]["kind"], target)
+    broker.reserve("speck-a", "t")
+    assert broker.publish("t", [b"x"]) == 0
+    small.kill("cloud", "broker")
+    up()
+    assert broker.view().lag("speck-a", "t", []) == 1
+    assert broker.check() == []
+    assert small.down() == 2
 
 
 @pytest.mark.long

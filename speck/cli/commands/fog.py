@@ -31,7 +31,7 @@ _LOCK_TIMEOUT_S = 100.0  # as long as the supervisor may take to restart a site
 def fog() -> None:
     """Run a fog of sites on this machine.
 
-    Each site has a real Mosquitto and a real Flink.
+    Each site has a real broker (Mosquitto, or Kafka in a cloud) and a real Flink.
     """
 
 
@@ -84,6 +84,13 @@ for _command in (fog_links.links, fog_links.link, fog_links.shape, fog_links.exe
     help="Network namespaces (the default), or a proxy between the sites, without root.",
 )
 @click.option(
+    "--cloud-broker",
+    type=click.Choice(["mqtt", "kafka"]),
+    default="mqtt",
+    show_default=True,
+    help="The kind of the clouds' brokers: Mosquitto or Kafka (`make kafka` downloads it).",
+)
+@click.option(
     "--tls",
     is_flag=True,
     help="Encrypt every leg and ask for client certificates, with the authority of `speck ca`"
@@ -110,6 +117,7 @@ def up(
     speeds: tuple[str, ...],
     wan_file: Path | None,
     wan_mode: Literal["namespaces", "proxy"] | None,
+    cloud_broker: Literal["mqtt", "kafka"],
     tls: bool,
     restart: bool,
     register: bool,
@@ -148,6 +156,7 @@ def up(
             wan=load_wan(wan_file) if wan_file is not None else None,
             wan_mode=wan_mode,
             authority=config_at(None).home / "ca" if tls else None,
+            cloud_broker=cloud_broker,
             restart=restart,
             progress=progress,
         )

@@ -35,7 +35,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         **wan: Any,
     ) -> tuple[SiteRecord, ...]:
         requests.append((*args, *(["shared"] if shared_state else []), *speeds.items()))
-        requests[-1] += tuple(value for value in wan.values() if value is not None)
+        requests[-1] += tuple(value for value in wan.values() if value not in (None, "mqtt"))
         requests[-1] += () if restart else ("no restart",)
         progress("edge-q")
         return (SITE,)
@@ -105,6 +105,11 @@ def test_a_fog_with_tls_uses_the_authority_of_speck_ca(
     calls.clear()
     assert speck("fog", "up").exit_code == 0
     assert calls[0] == (3, 8, 24, 1, "single")
+
+
+def test_a_cloud_with_kafka(speck: Run, calls: list[Any]) -> None:
+    assert speck("fog", "up", "--cloud-broker", "kafka").exit_code == 0
+    assert calls[0] == (3, 8, 24, 1, "single", "kafka")
 
 
 def test_a_wan_from_a_file(speck: Run, calls: list[Any], tmp_path: Path) -> None:

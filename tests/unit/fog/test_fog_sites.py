@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
 from speck.errors import PermanentError
+from speck.fog import kafka
 from speck.fog.paths import default_folder, edge_jar
 from speck.fog.process import Command, spawn
 from speck.fog.site_record import SiteRecord
 from speck.fog.sites import Fog, _cloud_names, _edge_names
 from speck.fog.state import FogState, ProcessRecord, StateFile
+from speck.fog.wan.model import Wan
 
 
 def test_names_of_sites() -> None:
@@ -43,6 +46,33 @@ def test_nothing_runs_where_there_is_no_fog(tmp_path: Path) -> None:
     assert fog.down() == 0
     with pytest.raises(PermanentError, match=r"^cannot find a fog in .*\(speck fog up\)$"):
         fog.kill("edge-a")
+
+
+def test_a_site_is_described_with_its_broker(tmp_path: Path) -> None:
+    edge = SiteRecord("edge-a", "edge", "127.9.9.1", 1883, 8081, 8)
+    cloud = SiteRecord("cloud", "cloud", "127.9.9.2", 9092, 8081, 8, broker="kafka")
+    state = FogState("single", 1.0, None, (edge, replace(cloud, encrypted=True)))
+    StateFile(tmp_path).save(state)
+    brokers = [body["broker"] for body in Fog(tmp_path).site_bodies()]
+    assert [(each["kind"], each["address"]) for each in brokers] == [
+        ("mqtt", "tcp://127.9.9.1:1883"),
+        ("kafka", "kafka+ssl://127.9.9.2:9092"),
+    ]
+    assert StateFile(tmp_path).load() == state
+
+
+def test_kafka_does_not_go_with_proxies(tmp_path: Path) -> None:
+    with pytest.raises(PermanentError, match="cannot bring up a fog with Kafka behind proxies"):
+        Fog(tmp_path).up(cloud_broker="kafka", wan=Wan({}), wan_mode="proxy")
+
+
+def test_without_kafkas_jars_a_fog_says_how_to_get_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kafka, "cache_folder", lambda: tmp_path)
+    with pytest.raises(PermanentError, match=r"cannot find Kafka's jars .*: run `make kafka`"):
+        Fog(tmp_path / "fog").up(cloud_broker="kafka")
+    assert not (tmp_path / "fog").exists()
 
 
 def test_a_fog_of_another_shape_is_left_alone(tmp_path: Path) -> None:
