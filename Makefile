@@ -15,13 +15,14 @@ JAVA_SOURCES := $(shell find edge_jobs -path '*/target' -prune -o -type f \
 	\( -name pom.xml -o -path '*/src/*' \) -print)
 VENV_STAMP := .venv/.installed
 JARS_STAMP := edge_jobs/target/.packaged
+KAFKA_STAMP := .cache/kafka/.copied
 
 .DEFAULT_GOAL := help
 # one thing after another, but what `setup` has to install and build
 ifndef SET_UP
 .NOTPARALLEL:
 endif
-.PHONY: help setup what-is-needed jars spark-s3 check check-and-compile check-bench format test test-long demo clean clean-all mosquitto \
+.PHONY: help setup what-is-needed jars kafka other-brokers spark-s3 check check-and-compile check-bench format test test-long demo clean clean-all mosquitto \
 	results house $(shell sed -n 's/^\(bench[a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## this list
@@ -31,7 +32,7 @@ help: ## this list
 setup: ## install what is needed: Python packages, edge jobs, Mosquitto
 	@$(MAKE) --no-print-directory -j 3 SET_UP=1 what-is-needed
 
-what-is-needed: mosquitto $(VENV_STAMP) $(JARS_STAMP)
+what-is-needed: mosquitto $(VENV_STAMP) $(JARS_STAMP) $(KAFKA_STAMP)
 	@:
 
 mosquitto:
@@ -40,6 +41,20 @@ mosquitto:
 $(VENV_STAMP): setup.cfg pyproject.toml constraints.txt
 	@tools/venv.sh
 	@touch $@
+
+kafka: $(KAFKA_STAMP) ## Kafka's broker into .cache/kafka (43 MB), for tests and speck fog up --cloud-broker kafka
+
+$(KAFKA_STAMP): tools/kafka/pom.xml
+	@tools/need.sh mvn maven "downloads Kafka's broker"
+	@mvn -q -B -ntp -f $< -Dmaven.repo.local=$(CURDIR)/.cache/m2 \
+		-Djars=$(CURDIR)/$(@D) dependency:copy-dependencies
+	@touch $@
+
+other-brokers: ## HiveMQ CE and ActiveMQ Artemis into .cache (140 MB), for `make test-long`
+	@tools/need.sh mvn maven "downloads other brokers"
+	@for kind in hivemq artemis; do mvn -q -B -ntp -f tools/$$kind/pom.xml \
+		-Dmaven.repo.local=$(CURDIR)/.cache/m2 -Djars=$(CURDIR)/.cache/$$kind \
+		dependency:copy-dependencies || exit 1; done
 
 spark-s3: ## Spark's connector to S3 into .cache/spark-s3 (13 MB), for SPECK_SPARK_JARS
 	@tools/need.sh mvn maven "downloads Spark's connector to S3"

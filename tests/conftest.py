@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 from speck.fog.sites import Fog
 from tests.apart import apart_fog
 from tests.flink_server import flink, trial_jar
+from tests.kafka_server import empty_kafka, kafka_server, kafka_side
 from tests.mosquitto_server import mosquitto_server
 
 if TYPE_CHECKING:
@@ -65,7 +66,15 @@ settings.register_profile("quick", UNHURRIED, max_examples=50, derandomize=True)
 settings.register_profile("thorough", UNHURRIED, max_examples=300)
 settings.load_profile("quick")
 
-__all__ = ["flink", "fog", "mosquitto_server", "trial_jar"]
+__all__ = [
+    "empty_kafka",
+    "flink",
+    "fog",
+    "kafka_server",
+    "kafka_side",
+    "mosquitto_server",
+    "trial_jar",
+]
 
 
 @pytest.hookimpl(optionalhook=True)

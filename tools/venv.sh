@@ -48,4 +48,4 @@ fi
 echo "installing Python packages into $venv (Flink's and Spark's jars among them: 800 MB at first)" >&2
 need_leveldb
 "$venv"/bin/python -m pip install --quiet --disable-pip-version-check \
-    -c constraints.txt -e '.[fog,analyzer,dev]'
+    -c constraints.txt -e '.[fog,analyzer,kafka,dev]'

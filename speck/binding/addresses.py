@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from speck.binding.registry import BROKERS, ENGINES, find_binder, is_simulated, kinds
-from speck.model.addresses import AddressError, Scheme, normalise
+from speck.model.addresses import AddressError, Scheme, SecretsInAddressError, normalise
 from speck.model.site import Broker, Engine
 from speck.model.values import show
 
@@ -63,16 +62,19 @@ class MergedRules:
 
     def find_kinds(self, address: str) -> Mapping[str, str]:
         """The address in the normal form of each kind that it may belong to. Raises AddressError if
-        there is none."""
-        forms = {}
+        there is none: that of the kind whose scheme it has, if that says what is wrong with it."""
+        forms: dict[str, str] = {}
+        refusals: list[AddressError] = []
         for kind, rules in self.kinds.items():
-            with suppress(AddressError):
+            try:
                 forms[kind] = rules.normalise(address)
+            except AddressError as error:
+                refusals.append(error)
         if not forms:
-            schemes = {name: s for each in self.kinds.values() for name, s in each.schemes.items()}
-            has_path = any(each.has_path for each in self.kinds.values())
-            AddressRules(schemes, self.example, has_path).normalise(address)
-            next(iter(self.kinds.values())).normalise(address)
+            for refusal in refusals:
+                if refusal.reason is not None or isinstance(refusal, SecretsInAddressError):
+                    raise refusal
+            AddressRules({}, self.example).normalise(address)
         return forms
 
     def normalise(self, address: str) -> str:

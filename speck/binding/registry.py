@@ -16,7 +16,7 @@ from speck.binding.programs import CalibrationProgram
 from speck.binding.target import Target
 from speck.errors import PermanentError
 from speck.model.engines import ArtifactKind
-from speck.model.site import Engine
+from speck.model.site import DEFAULT_BROKER, Engine
 
 ENGINES = "speck.engines"
 BROKERS = "speck.brokers"
@@ -121,6 +121,9 @@ def topic_matches(kind: str, topic: str, pattern: str) -> bool:
 
 
 def any_topic_fault(topic: str) -> str | None:
-    """The same for brokers of all installed kinds: None if one of them takes the topic."""
-    faults = [topic_fault(kind, topic) for kind in kinds(BROKERS)]
-    return faults[0] if faults and None not in faults else None
+    """The same for brokers of all installed kinds: None if one of them takes the topic. What the
+    default kind says is said first: most topics are its."""
+    faults = {kind: topic_fault(kind, topic) for kind in kinds(BROKERS)}
+    if not faults or None in faults.values():
+        return None
+    return faults.get(DEFAULT_BROKER) or next(iter(faults.values()))

@@ -15,7 +15,7 @@ from speck.binding import normalise_address
 from speck.errors import BrokerRefusedError, EngineRefusedError, PermanentError
 from speck.tls.contexts import ClientTls, shared_context
 
-_KEYS = ("user", "password", "ca", "cert", "key", "address")
+_KEYS = ("user", "password", "mechanism", "ca", "cert", "key", "address")
 _SECRET = "secret."
 
 # Engines read the same files (Credentials.java), with the same table of tests.
@@ -27,11 +27,13 @@ Refusal = type[BrokerRefusedError] | type[EngineRefusedError]
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The content of a credentials file."""
+    """The content of a credentials file. `mechanism` is how the user is authenticated, where a
+    protocol has several ways."""
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
     tls: ClientTls = field(default_factory=ClientTls)
+    mechanism: str | None = None
 
     def context(self, protocol: str) -> ssl.SSLContext:
         """`shared_context` of their files. Raises PermanentError."""
@@ -44,7 +46,7 @@ def read_credentials(
     """Read the credentials in `file` for the broker or engine at the normalised `address`.
 
     The file is UTF-8, with or without a byte order mark. Lines end with `\\n` or `\\r\\n`, and are
-    `key=value` with keys user, password, ca, cert, key (paths relative to the file's
+    `key=value` with keys user, password, mechanism, ca, cert, key (paths relative to the file's
     folder) and address (several are separated by spaces); blank lines and lines that begin with `#`
     are skipped. Raises `refusal` if others may read the file or the key, if a line is invalid, or
     if the file belongs to another address: a secret is never sent to the wrong place.
@@ -72,7 +74,10 @@ def _read(file: Path, address: str) -> Credentials:
     )
     if key is not None:
         _refuse_readable(key, "key")
-    return Credentials(values.get("user"), values.get("password"), ClientTls(ca, cert, key))
+    tls = ClientTls(ca, cert, key)
+    return Credentials(
+        values.get("user"), values.get("password"), tls, values.get("mechanism") or None
+    )
 
 
 def read_secrets(file: Path) -> dict[str, str]:

@@ -22,7 +22,7 @@ import sys
 from speck.binding import BROKERS, Target, kinds, open_broker
 from speck.errors import UnreachableError
 
-assert kinds(BROKERS) == ("mailbox", "memory", "mqtt"), kinds(BROKERS)
+assert kinds(BROKERS) == ("kafka", "mailbox", "memory", "mqtt"), kinds(BROKERS)
 assert "speck_mailbox" not in sys.modules, "looked up by name only"
 
 broker = open_broker("mailbox", Target("box://mailbox:25"))
@@ -78,13 +78,13 @@ def test_without_the_package_its_kind_is_unknown() -> None:
 
     assert str(error.value) == (
         "cannot use kind 'mailbox': no binder of that name in entry points 'speck.brokers'"
-        " (installed: memory, mqtt); install one, see docs/binders.md"
+        " (installed: kafka, memory, mqtt); install one, see docs/binders.md"
     )
 
 
 def test_the_kinds_that_come_with_speck() -> None:
     assert kinds(ENGINES) == ("flink", "memory", "process")
-    assert kinds(BROKERS) == ("memory", "mqtt")
+    assert kinds(BROKERS) == ("kafka", "memory", "mqtt")
     with pytest.raises(PermanentError, match="cannot use kind 'spark'"):
         open_engine("spark", Target("http://site:8081"))
 

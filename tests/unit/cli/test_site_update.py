@@ -65,7 +65,7 @@ def test_programs_are_run_beside_the_engine(speck: Run) -> None:
         (("-f", "sites.json", "--broker", "tcp://b"), "--broker changes the site NAME"),
         (("edge-b", "--brokr", "tcp://b"), "Did you mean one of: '--broker'"),
         (("edg-b", "--broker", "tcp://b"), "cannot find site 'edg-b'"),
-        (("edge-b", "--broker", "b:1883"), "--broker: 'b:1883' is not an address like tcp://"),
+        (("edge-b", "--broker", "b:1883"), "--broker: 'b:1883' is not an address like kafka://"),
         (("edge-b", "--broker", ""), "--broker: "),
         (("edge-b", "--engine", "tcp://b:8081"), "--engine: 'tcp://b:8081' is not an address"),
         (("edge-b", "--broker", "tcp://a..b"), "--broker: "),

@@ -200,16 +200,16 @@ def test_a_valid_job_is_read_as_its_schema_reads_it(changes: dict[str, Any]) -> 
         ),
         (
             {"source_broker": "http://x"},
-            "source_broker: 'http://x' is not an address like tcp://host:1883",
+            "source_broker: 'http://x' is not an address like kafka://host:9092 or tcp://host:1883",
         ),
         (
             {"source_broker": "tcp://x/path"},
-            "source_broker: 'tcp://x/path' is not an address like tcp://host:1883:"
+            "source_broker: 'tcp://x/path' is not an address like kafka://host:9092 or tcp://host:1883:"
             " such an address has no path",
         ),
         (
             {"source_broker": "tcp://x:99999"},
-            "source_broker: 'tcp://x:99999' is not an address like tcp://host:1883:"
+            "source_broker: 'tcp://x:99999' is not an address like kafka://host:9092 or tcp://host:1883:"
             " a port is a number from 1 to 65535",
         ),
         (
