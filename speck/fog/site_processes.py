@@ -14,7 +14,7 @@ from speck.fog.flink_conf import FlinkSettings
 from speck.fog.links import Links
 from speck.fog.paths import edge_jar
 from speck.fog.process import Command, Process, stop_all
-from speck.fog.site_record import SiteRecord
+from speck.fog.site_record import KAFKA, SiteRecord
 from speck.fog.state import FogState
 from speck.tls.identity import CREDENTIALS, SERVICE, Identity, issue_all
 
@@ -73,7 +73,7 @@ class SiteProcesses(Links):
         self._start_agent(site, running)
         running.pop("agent", None)
         if running.pop("broker", None) is None:
-            start_broker = kafka.start if site.broker == "kafka" else mosquitto.start
+            start_broker = kafka.start if site.broker == KAFKA else mosquitto.start
             start_broker(
                 folder / "broker",
                 host=site.host,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
-BrokerKind = Literal["mqtt", "kafka"]
+from speck.model.site import DEFAULT_BROKER
 
-_SCHEMES = {"mqtt": ("tcp", "ssl"), "kafka": ("kafka", "kafka+ssl")}
+MOSQUITTO, KAFKA = DEFAULT_BROKER, "kafka"
+"""The kinds of brokers that a fog can start."""
+
+_SCHEMES = {MOSQUITTO: ("tcp", "ssl"), KAFKA: ("kafka", "kafka+ssl")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,7 @@ class SiteRecord:
     """One site: where its broker, its engine and its agent listen.
 
     `speed`: how many cores its engine may use at most, a fraction for less than one; None: all.
-    `encrypted`: they serve TLS. `broker`: the kind of its broker, `mqtt` (Mosquitto) or `kafka`.
+    `encrypted`: they serve TLS. `broker`: the kind of its broker.
     """
 
     name: str
@@ -27,7 +29,7 @@ class SiteRecord:
     agent_port: int = 0
     speed: float | None = None
     encrypted: bool = False
-    broker: BrokerKind = "mqtt"
+    broker: str = MOSQUITTO
 
     @property
     def engine_address(self) -> str:

@@ -18,7 +18,7 @@ from speck.fog.links import describe_site
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, stop_all
 from speck.fog.site_processes import SiteProcesses, identity_of
-from speck.fog.site_record import BrokerKind, SiteRecord
+from speck.fog.site_record import KAFKA, MOSQUITTO, SiteRecord
 from speck.fog.state import FogState, ProcessRecord
 from speck.fog.status import ProcessStatus, SiteStatus
 from speck.fog.wan.model import Mode, Wan, WanState
@@ -39,11 +39,11 @@ class _SiteShape:
     tier: str
     slots: int
     speed: float | None
-    broker: BrokerKind = "mqtt"
+    broker: str = MOSQUITTO
 
     def place(self, host: str, *, encrypted: bool) -> SiteRecord:
         """The site on a host, with free ports there."""
-        first_of_broker = kafka.PORT if self.broker == "kafka" else mosquitto.PORT
+        first_of_broker = kafka.PORT if self.broker == KAFKA else mosquitto.PORT
         broker, engine, agent = (
             pick_port(host, first) for first in (first_of_broker, flink.PORT, _AGENT_PORT)
         )
@@ -125,7 +125,7 @@ class Fog(SiteProcesses):
         wan: Wan | None = None,
         wan_mode: Mode | None = None,
         authority: Path | None = None,
-        cloud_broker: BrokerKind = "mqtt",
+        cloud_broker: str = MOSQUITTO,
         restart: bool = False,
         register: Callable[[JsonObject], object] | None = None,
         progress: Callable[[str], object] | None = None,
@@ -151,7 +151,7 @@ class Fog(SiteProcesses):
         self._check_wan(wan, wan_mode, [site.name for site in sites])
         if authority is not None:
             _check_tls(credentials, wan_mode)
-        if cloud_broker == "kafka":
+        if cloud_broker == KAFKA:
             _check_kafka(wan_mode)
         if shared_state is None and agents_for is not None:
             shared_state = False
@@ -369,7 +369,7 @@ def _list_sites(
     clouds: int,
     cloud_slots: int,
     speeds: Mapping[str, float],
-    cloud_broker: BrokerKind,
+    cloud_broker: str,
 ) -> tuple[_SiteShape, ...]:
     """The sites of a fog, edges first. Raises PermanentError for numbers that cannot be."""
     if not 1 <= edges + clouds <= _MAX_SITES or min(edges, clouds) < 0:

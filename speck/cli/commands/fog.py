@@ -17,6 +17,7 @@ from speck.cli.options import (
     client,
     output,
 )
+from speck.fog.site_record import KAFKA, MOSQUITTO
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,8 +86,8 @@ for _command in (fog_links.links, fog_links.link, fog_links.shape, fog_links.exe
 )
 @click.option(
     "--cloud-broker",
-    type=click.Choice(["mqtt", "kafka"]),
-    default="mqtt",
+    type=click.Choice([MOSQUITTO, KAFKA]),
+    default=MOSQUITTO,
     show_default=True,
     help="The kind of the clouds' brokers: Mosquitto or Kafka (`make kafka` downloads it).",
 )
@@ -117,7 +118,7 @@ def up(
     speeds: tuple[str, ...],
     wan_file: Path | None,
     wan_mode: Literal["namespaces", "proxy"] | None,
-    cloud_broker: Literal["mqtt", "kafka"],
+    cloud_broker: str,
     tls: bool,
     restart: bool,
     register: bool,

@@ -137,6 +137,6 @@ def test_kinds_that_are_left_out_are_said_in_one_place() -> None:
         str(file.relative_to(ROOT / "speck")): quoted.findall(file.read_text()) for file in files
     }
     assert {name: kinds for name, kinds in named.items() if kinds} == {
-        "fog/sites.py": ["flink", "mqtt"],
+        "fog/sites.py": ["flink"],
         "model/site.py": ["flink", "mqtt"],
     }
