@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from kafka import errors
@@ -25,6 +26,9 @@ _LIVE_READER = (
     errors.NonEmptyGroupError,
     errors.GroupSubscribedToTopicError,
 )
+
+
+_NUMBER = re.compile(r"^\[Error -?[0-9]+\] ")
 
 
 class LiveReaderError(TransientError):
@@ -62,10 +66,12 @@ def explain(error: BaseException, address: str, doing: str) -> SpeckError:
 
 
 def describe(error: BaseException) -> str:
-    """What an error of Kafka's client says; many say but what they are called."""
-    name = type(error).__name__.removesuffix("Error")
-    words = str(error).removeprefix(f"[Error {getattr(error, 'errno', '')}] ")
-    return words if name.lower() in words.lower() else f"{name}: {words}".rstrip(": ")
+    """What an error of Kafka's client says, without its name before it; its name if that is all."""
+    name = type(error).__name__
+    words = _NUMBER.sub("", str(error))
+    while words.startswith(name):
+        words = words.removeprefix(name).lstrip(": ")
+    return words or name.removesuffix("Error")
 
 
 def raise_refused(kind: Any, address: str, doing: str) -> None:
