@@ -18,6 +18,7 @@ from tests.apart import apart_fog
 from tests.flink_server import flink, trial_jar
 from tests.kafka_server import empty_kafka, kafka_server, kafka_side
 from tests.mosquitto_server import mosquitto_server
+from tests.other_brokers import artemis_address, hivemq_address
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,9 +68,11 @@ settings.register_profile("thorough", UNHURRIED, max_examples=300)
 settings.load_profile("quick")
 
 __all__ = [
+    "artemis_address",
     "empty_kafka",
     "flink",
     "fog",
+    "hivemq_address",
     "kafka_server",
     "kafka_side",
     "mosquitto_server",

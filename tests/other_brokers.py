@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from speck.fog.paths import cache_folder
 from speck.fog.ports import accepts, pick_port
 from speck.fog.process import Command, find_program, spawn, wait_until
@@ -84,6 +86,18 @@ def other_broker(kind: str, folder: Path, port: int | None = None) -> Iterator[s
         yield f"tcp://127.0.0.1:{port}"
     finally:
         process.stop(30)
+
+
+@pytest.fixture(scope="session")
+def hivemq_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with other_broker("hivemq", tmp_path_factory.mktemp("hivemq")) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def artemis_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with other_broker("artemis", tmp_path_factory.mktemp("artemis")) as address:
+        yield address
 
 
 def _hivemq(jars: Path, folder: Path, port: int) -> list[str]:
