@@ -24,6 +24,7 @@ from speck.fog.flink import find_java
 from speck.fog.mosquitto import find_mosquitto
 from speck.fog.paths import edge_jar
 from speck.fog.service import serving
+from speck.fog.site_record import MOSQUITTO
 from speck.fog.sites import Fog
 from speck.fog.wan import Wan
 from speck.model.values import JsonObject
@@ -177,6 +178,7 @@ def fog_with_service(
     *,
     wan: Wan | None = None,
     speeds: Mapping[str, float] | None = None,
+    cloud_broker: str = MOSQUITTO,
     more: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[Fog, Api]]:
     """A fresh local fog registered with a fresh service, both gone afterwards; `more` are
@@ -194,6 +196,7 @@ def fog_with_service(
                 checkpoint_interval_s=checkpoint_interval_s,
                 wan=wan,
                 speeds=speeds,
+                cloud_broker=cloud_broker,
             )
             jars = edge_jar("speck-jobs.jar").parent
             with serving(Path(folder) / "home", [jars], more=more) as server:

@@ -10,7 +10,8 @@ The silence of a change is the longest pause at the end of the chain from the re
 on until the messages published after it have come out. Under `exactly_once` results wait for a
 checkpoint also when nothing moves: `gap_at_rest_s`.
 
-`make bench-moves` writes bench/results/moves.json; QUICK=1 makes four moves in each mode only.
+`make bench-moves` writes bench/results/moves.json; QUICK=1 makes four moves in each mode only. With
+BROKER=kafka the chain ends in Kafka: 25 moves in each mode, whose figures are printed only.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from bench.experiment import Check, Experiment
 from bench.instruments.checker import Checker
 from bench.instruments.duplicate_monitor import DuplicateMonitor
 from bench.instruments.feed import Feed
+from speck.fog.site_record import MOSQUITTO
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject
 
@@ -59,9 +61,9 @@ class Where:
                 "job_name": f"{name}-{short}",
                 "site": self.sites[short],
                 "source_site": source[0],
-                "source_topic": f"{name}/{source[1]}",
+                "source_topic": f"{name}.{source[1]}",
                 "sink_site": sink[0],
-                "sink_topic": f"{name}/{sink[1]}",
+                "sink_topic": f"{name}.{sink[1]}",
                 "entry_class": f"io.speck.jobs.{entry}",
                 "job_path": "speck-jobs.jar",
                 "delivery": delivery,
@@ -74,8 +76,8 @@ class Where:
                 job(STATELESS, "PassThrough", ("edge-a", "in"), ("cloud", "mid")),
                 job(STATEFUL, "Counting", ("cloud", "mid"), ("cloud", "out")),
             ],
-            "inputs": [{"site": "edge-a", "topic": f"{name}/in"}],
-            "outputs": [{"site": "cloud", "topic": f"{name}/out", "client_id": f"{name}-end"}],
+            "inputs": [{"site": "edge-a", "topic": f"{name}.in"}],
+            "outputs": [{"site": "cloud", "topic": f"{name}.out", "client_id": f"{name}-end"}],
         }
 
 
@@ -113,8 +115,8 @@ def run(fog: Fog, api: Api, delivery: str, moves: int, seed: int) -> JsonObject:
     results = Measured(0, {STATELESS: [], STATEFUL: []}, [])
     with (
         DuplicateMonitor(engines) as witness,
-        Checker(brokers["cloud"], f"{name}/out", f"{name}-end") as end,
-        Feed(brokers["edge-a"], f"{name}/in", rate=RATE, run=name) as feed,
+        Checker(brokers["cloud"], f"{name}.out", f"{name}-end") as end,
+        Feed(brokers["edge-a"], f"{name}.in", rate=RATE, run=name) as feed,
     ):
         end.await_number(10 * RATE)
         results.at_rest = list(end.silences(time.monotonic() - 8, time.monotonic()))
@@ -221,10 +223,11 @@ def main() -> int:
     parser.add_argument("--moves", type=int, help="so many in each mode, no file")
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--delivery", action="append", help="only this mode, no file")
+    parser.add_argument("--broker", default=MOSQUITTO, help="the cloud's: with kafka no file")
     options = parser.parse_args()
-    if options.delivery or options.moves:
+    if options.delivery or options.moves or options.broker != MOSQUITTO:
         modes = options.delivery or MODES
-        with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
+        with fog_with_service(2, 1, SLOTS, CHECKPOINT_S, cloud_broker=options.broker) as (fog, api):
             rows = [run(fog, api, mode, options.moves or PART, options.seed) for mode in modes]
         say(str(summary(rows)))
         return 0
