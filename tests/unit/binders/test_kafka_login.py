@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -94,3 +96,35 @@ def test_errors_are_told_by_kind() -> None:
     assert isinstance(refused, BrokerRefusedError)
     assert str(refused) == ("cannot ask at kafka://a:1: group x; let its user do that (kafka-acls)")
     assert describe(KafkaTimeoutError()) == "KafkaTimeout"
+
+
+POLLS = """
+from gevent import monkey; monkey.patch_all()
+import socket
+import gevent
+from binders.kafka.client import Client
+from speck.binding import Target
+from speck.errors import UnreachableError
+
+turns = []
+
+def others():
+    while True:
+        turns.append(1)
+        gevent.sleep(0.01)
+
+gevent.spawn(others)
+with socket.create_server(("127.0.0.1", 0)) as silent:
+    client = Client(Target(f"kafka://127.0.0.1:{silent.getsockname()[1]}", timeout_s=1))
+    before = len(turns)
+    try:
+        client.begin().ask("list", lambda admin: admin.list_groups())
+    except UnreachableError:
+        print(len(turns) - before)
+"""
+
+
+def test_other_polls_go_on_while_one_waits() -> None:
+    """Where many sites are polled, all threads are gevent's (speck/sites/pollers)."""
+    done = subprocess.run([sys.executable, "-c", POLLS], capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 5
