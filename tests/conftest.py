@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import tempfile
@@ -60,6 +61,9 @@ def _keep_files_in_memory() -> None:
 
 _keep_files_in_memory()
 
+# tens of thousands of objects are made and kept: a search for garbage among them finds none
+gc.disable()
+
 # how fast the machine is says nothing of what is tested
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", UNHURRIED, max_examples=50, derandomize=True)
@@ -101,6 +105,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: _rank(_group_of(item.nodeid)))
 
 
+def pytest_collection_finish() -> None:
+    """From here on there is garbage. What has been collected is not searched."""
+    gc.freeze()
+    gc.enable()
+
+
 def _group_of(nodeid: str) -> str:
     groups = (group for start, group in GROUPS.items() if re.match(start, nodeid))
     group = next(groups, nodeid)
@@ -129,6 +139,6 @@ def spark() -> Iterator[SparkSession]:
     """The one Spark session of all tests."""
     from speck.analyzer.session import start_session
 
-    spark = start_session("local[2]", memory="768m", partitions=2)
+    spark = start_session("local[2]", is_small=True, partitions=2)
     yield spark
     spark.stop()

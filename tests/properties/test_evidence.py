@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speck.analyzer.links import join_links
@@ -46,7 +46,6 @@ def forget_flows(problem: Problem, seed: int) -> Problem:
     return replace(problem, loads=loads, flows=tuple(flows), unmeasured=gone)
 
 
-@settings(deadline=None, max_examples=300)
 @given(SEEDS, st.sampled_from(list_policies()), st.booleans())
 def test_a_flow_without_evidence_moves_nothing_and_frees_nothing(
     seed: int, name: str, short: bool
@@ -149,7 +148,6 @@ def is_measured(report: JsonObject | None) -> bool:
     return report is not None and report["evidence"] == "sufficient"
 
 
-@settings(deadline=None, max_examples=400)
 @given(SEEDS, st.sampled_from(list_policies()))
 def test_no_move_rests_on_a_figure_without_evidence(seed: int, name: str) -> None:
     question, body = make_case(random.Random(seed))
@@ -236,7 +234,6 @@ def make_measured_case(chance: random.Random) -> tuple[Question, set[str]]:
     return pose_question(wiring, "c", as_result(body), sites, conditions, Limits()), known
 
 
-@settings(deadline=None, max_examples=300)
 @given(SEEDS, st.sampled_from(list_policies()))
 def test_no_move_rests_on_a_job_of_which_too_little_is_known(seed: int, name: str) -> None:
     question, known = make_measured_case(random.Random(seed))

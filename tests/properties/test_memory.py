@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speck.placement.evaluate import evaluate, predict
@@ -36,7 +36,6 @@ def can_keep_memory(problem: Problem) -> bool:
     )
 
 
-@settings(deadline=None, max_examples=150)
 @given(SEEDS, st.sampled_from(MOVING))
 def test_no_policy_exceeds_memory_that_can_be_kept(seed: int, name: str) -> None:
     problem = limit_memory(random_problem(seed), seed)
@@ -47,7 +46,6 @@ def test_no_policy_exceeds_memory_that_can_be_kept(seed: int, name: str) -> None
         assert not can_keep_memory(problem), f"{name}: {exceeded}"
 
 
-@settings(deadline=None, max_examples=40)
 @given(SEEDS)
 def test_with_memory_the_exact_policy_is_equal_to_brute_force(seed: int) -> None:
     problem = limit_memory(random_problem(seed), seed)

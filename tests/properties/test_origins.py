@@ -6,7 +6,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speck.model.values import JsonObject
@@ -75,7 +75,6 @@ def place(chance: random.Random, jobs: list[JsonObject]) -> list[JsonObject]:
     ]
 
 
-@settings(deadline=None, max_examples=200)
 @given(SEEDS)
 def test_no_move_changes_an_origin_or_a_rank(seed: int) -> None:
     chance = random.Random(seed)
@@ -87,7 +86,6 @@ def test_no_move_changes_an_origin_or_a_rank(seed: int) -> None:
             assert before[figure] == after[figure], figure
 
 
-@settings(deadline=None, max_examples=200)
 @given(SEEDS)
 def test_shares_add_up_and_name_no_inner_broker(seed: int) -> None:
     chance = random.Random(seed)
@@ -133,7 +131,6 @@ def move(chance: random.Random, problem: Problem) -> Problem:
     return replace(problem, loads=tuple(loads))
 
 
-@settings(deadline=None, max_examples=200)
 @given(SEEDS)
 def test_the_ranking_of_a_problem_does_not_depend_on_where_it_runs_either(seed: int) -> None:
     chance = random.Random(seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import replace
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speck.model.composition import Composition
@@ -20,7 +20,6 @@ from tests.unit.deploy.planner.test_planner import INSTALLATION, deployed, job, 
 
 NAMES = "ABCDE"
 LINKS = [Link(("cloud", "edge-b")[n % 2], f"T-{n}") for n in range(8)]
-MANY = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite
@@ -60,7 +59,6 @@ def steps_of(plan: Plan, kind: type[object]) -> list[Step]:
     return [step for step in plan.steps if isinstance(step.operation, kind)]
 
 
-@MANY
 @given(wirings(), wirings())
 def test_steps_wait_for_earlier_ones_only_and_a_plan_is_the_same_every_time(
     before: tuple[Job, ...], after: tuple[Job, ...]
@@ -72,7 +70,6 @@ def test_steps_wait_for_earlier_ones_only_and_a_plan_is_the_same_every_time(
     assert not plan_from(after, after).steps
 
 
-@MANY
 @given(wirings(), wirings())
 def test_a_session_is_reserved_before_a_producer_starts_on_its_link(
     before: tuple[Job, ...], after: tuple[Job, ...]
@@ -87,7 +84,6 @@ def test_a_session_is_reserved_before_a_producer_starts_on_its_link(
                 assert reserve.id in earlier[start.id], (str(reserve), str(start))
 
 
-@MANY
 @given(wirings(), wirings())
 def test_a_reader_takes_the_last_numbers_of_the_link_that_it_leaves_and_of_no_other(
     before: tuple[Job, ...], after: tuple[Job, ...]
@@ -118,7 +114,6 @@ def test_a_reader_takes_the_last_numbers_of_the_link_that_it_leaves_and_of_no_ot
         assert left <= sinks <= writing[reader.source], str(plan)
 
 
-@MANY
 @given(wirings(), wirings())
 def test_the_numbers_about_each_link_that_a_job_leaves_are_dropped_once(
     before: tuple[Job, ...], after: tuple[Job, ...]
@@ -142,7 +137,6 @@ def test_the_numbers_about_each_link_that_a_job_leaves_are_dropped_once(
     assert sorted(dropped) == sorted(expected)
 
 
-@MANY
 @given(wirings(), wirings())
 def test_a_job_keeps_what_it_reported_about_each_link_that_stays_in_its_port(
     before: tuple[Job, ...], after: tuple[Job, ...]
@@ -156,7 +150,6 @@ def test_a_job_keeps_what_it_reported_about_each_link_that_stays_in_its_port(
         assert former == {(link, sink_of(old, link)) for link in kept if old is not None}
 
 
-@MANY
 @given(wirings(), wirings())
 def test_a_session_is_released_after_the_stops_of_all_who_wrote_to_it_and_left(
     before: tuple[Job, ...], after: tuple[Job, ...]
@@ -179,7 +172,6 @@ def test_a_session_is_released_after_the_stops_of_all_who_wrote_to_it_and_left(
                 assert stops[each.job_name] in earlier[release.id], str(plan)
 
 
-@MANY
 @given(wirings(), wirings(), st.data())
 def test_a_further_link_that_nobody_reads_changes_nothing(
     before: tuple[Job, ...], after: tuple[Job, ...], data: st.DataObject
@@ -203,7 +195,6 @@ def test_a_further_link_that_nobody_reads_changes_nothing(
     assert [str(s.operation) for s in wide.steps] == [str(s.operation) for s in plain.steps]
 
 
-@MANY
 @given(wirings(), wirings())
 def test_a_follower_has_its_place_before_a_new_producer_of_its_link_starts(
     before: tuple[Job, ...], after: tuple[Job, ...]
@@ -223,7 +214,6 @@ def test_a_follower_has_its_place_before_a_new_producer_of_its_link_starts(
                 assert handover.id in earlier[start.id], str(plan)
 
 
-@MANY
 @given(wirings(), wirings())
 def test_a_rewired_job_sends_to_a_link_once_those_that_leave_it_have_stopped(
     before: tuple[Job, ...], after: tuple[Job, ...]

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speck.model.analysis_result import NOTHING_MEASURED
@@ -154,7 +154,6 @@ def noise_of(draw: Any) -> dict[str, float]:
     return {end: draw(FACTORS) for end in ends}
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data(), **CASES)
 def test_the_same_rates_get_the_same_answer(
     data: Any, jobs: list[Job], edges: Mapping[int, str], policy: str
@@ -171,7 +170,6 @@ def test_the_same_rates_get_the_same_answer(
         assert carry_out(placed, after) == placed
 
 
-@settings(max_examples=100, deadline=None)
 @given(**CASES)
 def test_what_is_proposed_pays_for_itself(
     jobs: list[Job], edges: Mapping[int, str], policy: str
@@ -195,7 +193,6 @@ def test_what_is_proposed_pays_for_itself(
         assert alone - evaluate(question.problem, dict(sites)).objective >= 100
 
 
-@settings(max_examples=60, deadline=None)
 @given(data=st.data(), **CASES)
 def test_without_a_memory_no_move_is_undone_by_the_next_analysis(
     data: Any, jobs: list[Job], edges: Mapping[int, str], policy: str
