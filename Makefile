@@ -3,6 +3,8 @@
 PY := .venv/bin/python
 # two modules at a time: tests with brokers and engines mostly wait
 MVN := mvn -q -B -ntp -T 2 -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2
+# Maven runs for a minute: what the second compiler does of javac's code takes longer than it saves
+export MAVEN_OPTS ?= -XX:+UseSerialGC -XX:TieredStopAtLevel=1
 # tests with servers mostly wait: a third process runs the others beside them
 # (groups: tests/conftest.py)
 SIDE_BY_SIDE := -n 3

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +23,7 @@ from speck.spec.schema import composition_from_data
 from speck.spec.site_schema import site_from_data
 from tests.analyses import as_result
 from tests.e2e.harness import Speck, change_job, composition, flowing, job
+from tests.flink_server import build_jar
 from tests.waiting import wait_for
 
 KEYS, BYTES = 2500, 100_000
@@ -58,18 +58,10 @@ LONG_RUN = Limits(horizon_s=30 * 86_400)
 @pytest.fixture
 def hoard_jar(tmp_path: Path) -> Path:
     """The folder of a jar with the job that keeps much state; needs a JDK."""
-    classes, folder = tmp_path / "classes", tmp_path / "jars"
-    classes.mkdir()
-    folder.mkdir()
     dist = next(iter(flink_folder().glob("lib/flink-dist*.jar")))
     path = f"{dist}:{edge_jar('speck-flink-connector.jar')}"
     source = Path(__file__).parents[1] / "flink_jobs" / "Hoard.java"
-    subprocess.run(
-        ["javac", "-nowarn", "-Xlint:none", "-cp", path, "-d", classes, source], check=True
-    )
-    jar = folder / "hoard.jar"
-    subprocess.run(["jar", "--create", "--file", jar, "-C", classes, "."], check=True)
-    return folder
+    return build_jar(source, tmp_path / "jars" / "hoard.jar", path).parent
 
 
 @pytest.fixture
