@@ -5,25 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from speck.metrics.latest import LatestSamples
-from speck.model.engines import ArtifactKind
 from speck.model.incarnation import Incarnation
-from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.measurement import BrokerMeasures, EngineMeasures, JobMeasure, TaskMeasure
 from speck.model.observation import BrokerView
+from tests.sample_job import make_job
 
 LINK = Link("b", "T-1")
-JOB = Job(
-    "A",
-    "a",
-    LINK,
-    Link("a", "T-2"),
-    "tcp://b:1883",
-    "tcp://a:1883",
-    "x.A",
-    "f" * 64,
-    ArtifactKind.JAR,
-)
+JOB = make_job("A", LINK, Link("a", "T-2"), "a")
 RUN = Incarnation(JOB, 1, "1")
 AT = datetime(2026, 3, 1, tzinfo=UTC)
 

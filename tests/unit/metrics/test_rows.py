@@ -22,9 +22,7 @@ from speck.metrics.rows import (
     update_samples,
 )
 from speck.model.composition import composition_of_one
-from speck.model.engines import ArtifactKind
 from speck.model.incarnation import Incarnation, Session
-from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.measurement import (
     BrokerMeasures,
@@ -37,22 +35,12 @@ from speck.model.measurement import (
 from speck.model.observation import BrokerView, Sent, Taken
 from speck.model.site import Broker, Engine, Site, Tier
 from tests.calibrating import calibration
+from tests.sample_job import make_job
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 LATER = AT + timedelta(seconds=5)
 EDGE, CLOUD = "edge", "cloud"
-A = Job(
-    job_name="A",
-    site="edge",
-    source=Link(EDGE, "in"),
-    sink=Link(CLOUD, "mid"),
-    source_broker="tcp://edge:1883",
-    sink_broker="tcp://cloud:1883",
-    entry_class="X",
-    artifact="0" * 64,
-    artifact_kind=ArtifactKind.JAR,
-    pinned=True,
-)
+A = make_job("A", Link(EDGE, "in"), Link(CLOUD, "mid"), pinned=True)
 B = replace(A, job_name="B", site="cloud", source=Link(CLOUD, "mid"), sink=Link(CLOUD, "out"))
 B = replace(B, pinned=False)
 DEPLOYED = {

@@ -6,22 +6,8 @@ from itertools import product
 
 import pytest
 
-from speck.model.engines import ArtifactKind
 from speck.model.incarnation import EndState, Incarnation, StartState
-from speck.model.job import Job
-from speck.model.link import Link
-
-JOB = Job(
-    "A",
-    "a",
-    Link("a", "T-1"),
-    Link("a", "T-2"),
-    "tcp://a:1883",
-    "tcp://a:1883",
-    "x.A",
-    "f" * 64,
-    ArtifactKind.JAR,
-)
+from tests.sample_job import JOB
 
 
 def test_a_new_incarnation_is_requested_and_may_still_arrive() -> None:

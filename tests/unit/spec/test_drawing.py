@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from speck.model.composition import Composition, CompositionDescription, Port, Reader
-from speck.model.engines import ArtifactKind
 from speck.model.job import Job, JobDescription
 from speck.model.link import Link
 from speck.spec.drawing import to_dot, to_json, to_mermaid
 from speck.spec.topology import End, Graph, Node
+from tests.sample_job import make_job
 
 
 def node(index: int, text: str, site: str = "s") -> Node:
@@ -68,9 +68,7 @@ def test_json() -> None:
 
 
 def resolved(name: str, site: str, source: Link, sink: Link) -> Job:
-    return Job(
-        name, site, source, sink, "tcp://a:1883", "tcp://a:1883", "E", "0" * 64, ArtifactKind.JAR
-    )
+    return make_job(name, source, sink, site)
 
 
 def test_a_resolved_composition_has_its_readers_as_outputs() -> None:

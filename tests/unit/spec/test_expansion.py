@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from speck.errors import MOST_PROBLEMS, InvalidError
-from speck.model.engines import ArtifactKind
 from speck.model.job import Batching, Job, JobDescription
 from speck.model.link import Link
 from speck.model.site import Broker, Engine, Site, Tier
@@ -29,6 +28,7 @@ from speck.spec.schema import (
 )
 from speck.spec.site_schema import site_from_data
 from speck.spec.topology import MAX_EDGE_BYTES, Graph, node_of
+from tests.sample_job import make_job
 
 KIB = 1024
 
@@ -195,11 +195,7 @@ SITE = Site("s", Tier.EDGE, Engine("flink", "http://a:1"), Broker("mqtt", "tcp:/
 
 
 def resolved(source: str, args: tuple[str, ...]) -> Job:
-    link = Link("s", source)
-    sink = Link("s", "u")
-    return Job(
-        "j", "s", link, sink, "tcp://a:2", "tcp://a:2", "a.B", "0" * 64, ArtifactKind.JAR, args=args
-    )
+    return make_job("j", Link("s", source), Link("s", "u"), args=args)
 
 
 def test_placeholders_are_counted_with_their_values() -> None:

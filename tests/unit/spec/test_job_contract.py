@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from speck.model.engines import ArtifactKind
 from speck.model.ids import sink_client_id, source_client_id
-from speck.model.job import Batching, Compression, Delivery, Job
+from speck.model.job import Batching, Compression, Delivery
 from speck.model.link import Link
 from speck.model.observation import TakenEpoch
 from speck.spec.job_contract import (
@@ -21,18 +20,15 @@ from speck.spec.job_contract import (
     render_args,
     render_taken,
 )
+from tests.sample_job import make_job
 
 INSTALLATION = "0f8fad5b-d9cb-469f-a165-70867728950e"
-JOB = Job(
-    job_name="A",
-    site="edge-a",
-    source=Link("edge-a", "T-1"),
-    sink=Link("edge-b", "T-2"),
+JOB = make_job(
+    "A",
+    Link("edge-a", "T-1"),
+    Link("edge-b", "T-2"),
     source_broker="tcp://a:1883",
     sink_broker="tcp://b:1883",
-    entry_class="E",
-    artifact="0" * 64,
-    artifact_kind=ArtifactKind.JAR,
     args=("--window", "10s"),
     delivery=Delivery.EXACTLY_ONCE,
 )

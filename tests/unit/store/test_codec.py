@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 
 from speck.model.analysis_result import Window
-from speck.model.engines import ArtifactKind
 from speck.model.incarnation import (
     EndState,
     FormerSink,
@@ -25,19 +24,9 @@ from speck.model.observation import TakenEpoch
 from speck.model.site import Broker, Engine, Site, Tier
 from speck.model.values import JsonObject
 from speck.store.codec import RecordError, from_json, from_shown, to_json
+from tests.sample_job import LINK, make_job
 
-LINK = Link("a", "T-1")
-PLAIN = Job(
-    "A",
-    "a",
-    LINK,
-    Link("b", "T"),
-    "tcp://a:1883",
-    "tcp://b:1883",
-    "x.A",
-    "f" * 64,
-    ArtifactKind.JAR,
-)
+PLAIN = make_job("A", LINK, Link("b", "T"))
 FULL = replace(
     PLAIN,
     args=("--x", "ü"),

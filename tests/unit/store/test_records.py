@@ -26,7 +26,7 @@ from speck.store.answers import FirstAnswer
 from speck.store.records import Records
 from speck.store.tables import Batch
 from tests.memory_fog import site_body
-from tests.unit.store.sample_job import JOB, LINK
+from tests.sample_job import JOB, LINK
 from tests.waiting import wait_for
 
 ALONE = composition_of_one("A")

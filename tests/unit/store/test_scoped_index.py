@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from speck.model.incarnation import Incarnation, Session
 from speck.store.scoped_index import ScopedIndex
-from tests.unit.store.sample_job import JOB, LINK
+from tests.sample_job import JOB, LINK
 
 OTHER = replace(JOB, job_name="B", site="b")
 

@@ -37,6 +37,7 @@ from speck.model.observation import (
     Taken,
 )
 from speck.model.plan import Plan
+from tests.sample_job import make_job
 
 INSTALLATION = "0123456789abcdef"
 JAR = "a" * 64
@@ -45,18 +46,8 @@ JAR = "a" * 64
 def job(name: str, source: str, sink: str, site: str = "edge-a", **more: object) -> Job:
     """`source` and `sink` are `site/topic`."""
     links = [Link(s, t) for s, t in (source.split("/"), sink.split("/"))]
-    result = Job(
-        job_name=name,
-        site=site,
-        source=links[0],
-        sink=links[1],
-        source_broker=f"tcp://{links[0].site}:1883",
-        sink_broker=f"tcp://{links[1].site}:1883",
-        entry_class="package.ExampleJob",
-        artifact=JAR,
-        artifact_kind=ArtifactKind.JAR,
-    )
-    return replace(result, **more)  # type: ignore[arg-type]
+    values = {"entry_class": "package.ExampleJob", "artifact": JAR, **more}
+    return make_job(name, links[0], links[1], site, **values)
 
 
 def deployed(*jobs: Job) -> Inventory:
