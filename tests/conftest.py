@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
+from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
 from speck.fog.sites import Fog
@@ -39,6 +40,8 @@ GROUPS = {
 """Pattern of a test's id -> its group. The tests of a group run in one process, one after the
 other, and share what is started once: a fog, an engine, Spark. A second fog costs more time than it
 saves: on two cores its engines take half of one even while they wait."""
+
+SHARING = {group for group in GROUPS.values() if group is not MODULE}
 
 LONGEST_FIRST = ("fog", "faults", "flink", "spark", "tests/e2e/", "tests/services/", "tests/prop")
 """What takes long begins first, so that at the end no process waits long for another one."""
@@ -103,6 +106,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):  # one of several processes
         items.sort(key=lambda item: _rank(_group_of(item.nodeid)))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
+    """At the end of a group that shares something, end what it shares: engines take CPU time even
+    while they wait, and those of a session would wait for all tests that follow."""
+    group = _group_of(item.nodeid)
+    is_over = nextitem is None or _group_of(nextitem.nodeid) != group
+    if group not in SHARING or not is_over:
+        return None
+    item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+    runtestprotocol(item, nextitem=None)
+    item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+    return True
 
 
 def pytest_collection_finish() -> None:
