@@ -211,7 +211,7 @@ class Artifacts:
         return list(self._records.artifacts.values())
 
     def _path(self, sha256: str) -> Path:
-        return self._folder / f"{sha256}.jar"
+        return self._folder / sha256
 
     def _is_old(self, age_s: float) -> bool:
         return 0 < self._grace_s < age_s

@@ -83,7 +83,7 @@ def test_what_is_no_hash_is_refused(service: Service, name: str) -> None:
 
 def test_a_kill_between_file_and_record_is_mended_by_sending_again(service: Service) -> None:
     service.config.artifacts.mkdir(parents=True)
-    (service.config.artifacts / f"{SHA256}.jar").write_bytes(CONTENT)
+    (service.config.artifacts / SHA256).write_bytes(CONTENT)
     assert service.artifacts.put(SHA256, [CONTENT])
     assert len(service.artifacts.all()) == 1
 
@@ -175,7 +175,7 @@ def test_uploads_that_come_at_once_share_the_quota(service: Service) -> None:
         yield CONTENT
 
     artifacts.put(SHA256, slowly(), len(CONTENT), "ci")
-    assert list_files(service) == [f"{SHA256}.jar"]
+    assert list_files(service) == [SHA256]
 
 
 def test_an_upload_ends_before_the_disk_is_full(
@@ -252,7 +252,7 @@ def test_what_was_sent_just_now_is_not_collected(service: Service) -> None:
 def test_what_a_kill_left_behind_is_collected(service: Service) -> None:
     folder = service.config.artifacts
     folder.mkdir(parents=True)
-    for name in ("incoming-abc", f"{ZEROS}.jar"):
+    for name in ("incoming-abc", ZEROS):
         (folder / name).write_bytes(b"part")
     put(service, CONTENT)
     service.artifacts.collect()
@@ -260,4 +260,4 @@ def test_what_a_kill_left_behind_is_collected(service: Service) -> None:
     for file in folder.iterdir():
         os.utime(file, (0, 0))
     service.artifacts.collect()
-    assert list_files(service) == [f"{SHA256}.jar"]
+    assert list_files(service) == [SHA256]
