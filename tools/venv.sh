@@ -47,5 +47,6 @@ if ! { [ -x "$venv"/bin/python ] && usable "$venv"/bin/python &&
 fi
 echo "installing Python packages into $venv (Flink's and Spark's jars among them: 800 MB at first)" >&2
 need_leveldb
-"$venv"/bin/python -m pip install --quiet --disable-pip-version-check \
+# Python compiles the modules that it imports: a small part of them all
+"$venv"/bin/python -m pip install --quiet --disable-pip-version-check --no-compile \
     -c constraints.txt -e '.[fog,analyzer,kafka,dev]'
