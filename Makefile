@@ -24,7 +24,7 @@ KAFKA_STAMP := .cache/kafka/.copied
 ifndef SET_UP
 .NOTPARALLEL:
 endif
-.PHONY: help setup what-is-needed jars kafka other-brokers spark-s3 check check-and-compile check-bench format test test-long demo clean clean-all mosquitto \
+.PHONY: help setup what-is-needed jars kafka other-brokers spark-s3 check check-and-compile collect check-bench format test test-long demo clean clean-all mosquitto \
 	results house $(shell sed -n 's/^\(bench[a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## this list
@@ -99,8 +99,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # pytest's processes collect at the same moment: without this each would compile all tests.
 check-and-compile: setup
-	@tools/beside.sh .cache/collect.log $(PY) -m pytest --quiet --collect-only -- \
+	@tools/beside.sh .cache/collect.log $(MAKE) --no-print-directory collect -- \
 		$(MAKE) --no-print-directory check
+
+collect:
+	@$(PY) -m pytest --quiet --collect-only
+	@$(PY) -m tests.class_archive
 
 test: check-and-compile ## set up, check, and run the quick tests
 	$(need-java)

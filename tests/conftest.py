@@ -17,6 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from speck.fog.sites import Fog
 from tests.apart import apart_fog
+from tests.class_archive import use_archive
 from tests.flink_server import flink, trial_jar
 from tests.kafka_server import empty_kafka, kafka_server, kafka_side
 from tests.mosquitto_server import mosquitto_server
@@ -63,6 +64,7 @@ def _keep_files_in_memory() -> None:
 
 
 _keep_files_in_memory()
+use_archive()
 
 # tens of thousands of objects are made and kept: a search for garbage among them finds none
 gc.disable()
