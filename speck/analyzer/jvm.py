@@ -99,7 +99,8 @@ def write_archive(spark: SparkSession) -> bool:
         print(f"cannot write {archive}: {error}")
         return False
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):  # the cache may be no folder
+            unfinished.unlink()
     return True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,6 +17,13 @@ from speck.fog.service import serving
 from speck.fog.sites import Fog
 from speck.service import Service
 from tests.e2e.harness import Speck
+
+FOR_TESTS = {
+    "SPECK_METRICS_S": "2",
+    # Spark leaves no archive of its classes, nor does it start anew from one, while others run
+    "XDG_CACHE_HOME": os.devnull,
+}
+"""What the served speck does otherwise than a user's."""
 
 
 @pytest.fixture(scope="session")
@@ -33,7 +41,7 @@ def served(fog: Fog, jars: Path, tmp_path_factory: pytest.TempPathFactory) -> It
     once = Service(Config(home=home))
     installation = once.records.installation
     once.close()
-    with serving(home, [jars], more={"SPECK_METRICS_S": "2"}) as service:
+    with serving(home, [jars], more=FOR_TESTS) as service:
         for body in fog.site_bodies():
             answer = requests.post(f"{service.url}/sites", json=body, timeout=30)
             assert answer.status_code == 201, answer.text

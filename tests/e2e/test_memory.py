@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -72,7 +73,7 @@ def small(tmp_path: Path, hoard_jar: Path) -> Iterator[Speck]:
         stack.callback(fog.down)
         fog.up(edges=1, slots=2, cloud_slots=40, checkpoint_interval_s=5.0)
         folders = [hoard_jar, edge_jar("speck-jobs.jar").parent]
-        more = {"SPECK_METRICS_S": "2"}
+        more = {"SPECK_METRICS_S": "2", "XDG_CACHE_HOME": os.devnull}
         service = stack.enter_context(serving(tmp_path / "home", folders, more=more))
         for body in fog.site_bodies():
             answer = requests.post(f"{service.url}/sites", json=body, timeout=30)

@@ -51,6 +51,17 @@ def test_a_jvm_that_writes_no_archive_is_left_alone(
     assert not list(cache.rglob("*.jsa"))
 
 
+def test_a_cache_that_is_no_folder_is_left_alone(
+    cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (cache / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache / "file"))
+
+    assert not jvm.write_archive(MagicMock())
+
+    assert capsys.readouterr().out.startswith(f"cannot write {jvm.find_archive()}: ")
+
+
 def test_archives_that_are_no_longer_used_are_removed(
     cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
