@@ -18,13 +18,14 @@ JAVA_SOURCES := $(shell find edge_jobs -path '*/target' -prune -o -type f \
 VENV_STAMP := .venv/.installed
 JARS_STAMP := edge_jobs/target/.packaged
 KAFKA_STAMP := .cache/kafka/.copied
+PROGRAMS := edge_jobs/python/target/speck-programs.pyz
 
 .DEFAULT_GOAL := help
 # one thing after another, but what `setup` has to install and build
 ifndef SET_UP
 .NOTPARALLEL:
 endif
-.PHONY: help setup what-is-needed jars kafka other-brokers spark-s3 check check-and-compile collect check-bench format test test-long demo clean clean-all mosquitto \
+.PHONY: help setup what-is-needed jars programs kafka other-brokers spark-s3 check check-and-compile collect check-bench format test test-long demo clean clean-all mosquitto \
 	results house $(shell sed -n 's/^\(bench[a-z0-9-]*\):.*/\1/p' $(MAKEFILE_LIST))
 
 help: ## this list
@@ -34,7 +35,7 @@ help: ## this list
 setup: ## install what is needed: Python packages, edge jobs, Mosquitto
 	@$(MAKE) --no-print-directory -j 3 SET_UP=1 what-is-needed
 
-what-is-needed: mosquitto $(VENV_STAMP) $(JARS_STAMP) $(KAFKA_STAMP)
+what-is-needed: mosquitto $(VENV_STAMP) $(JARS_STAMP) $(KAFKA_STAMP) $(PROGRAMS)
 	@:
 
 mosquitto:
@@ -64,6 +65,11 @@ spark-s3: ## Spark's connector to S3 into .cache/spark-s3 (13 MB), for SPECK_SPA
 		-Djars=$(CURDIR)/.cache/spark-s3 dependency:copy-dependencies
 
 jars: $(JARS_STAMP) ## build the edge jobs' jars
+
+programs: $(PROGRAMS) ## build the archive of the jobs that are Python programs
+
+$(PROGRAMS): $(VENV_STAMP) $(wildcard edge_jobs/python/*.py edge_jobs/python/*/*.py)
+	@$(PY) edge_jobs/python/build.py >&2
 
 define need-java
 @tools/need.sh javac default-jdk-headless "builds the edge jobs (Java 17 or later)" 17

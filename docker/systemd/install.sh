@@ -42,7 +42,7 @@ install -m 644 "$docker/mosquitto/mosquitto.conf" "$docker/mosquitto/acl" \
     "$root/etc/speck/mosquitto/"
 (cd "$speck/.." && find speck -name '*.py' -exec install -D -m 644 {} "$root/opt/speck/python/{}" \;)
 install -m 644 "$docker/systemd/speck-edge.service" "$docker/systemd/speck-agent.service" \
-    "$root/etc/systemd/system/"
+    "$docker/systemd/speck-runner.service" "$root/etc/systemd/system/"
 install -m 644 "$docker/systemd/mosquitto.service.d/speck.conf" \
     "$root/etc/systemd/system/mosquitto.service.d/"
 [ -e "$root/etc/speck/edge.env" ] ||

@@ -16,6 +16,7 @@ from speck.fog.paths import edge_jar
 from speck.fog.process import Command, Process, stop_all
 from speck.fog.site_record import KAFKA, SiteRecord
 from speck.fog.state import FogState
+from speck.runner.ending import end_programs
 from speck.tls.identity import CREDENTIALS, SERVICE, Identity, issue_all
 
 _CONNECTOR = "speck-flink-connector.jar"
@@ -23,6 +24,7 @@ _RUNTIME = "speck-runtime.jar"
 _GUARD = "speck-exit-guard.jar"
 _START_S = 90.0  # of an engine on a whole core
 _TOKEN = "token"
+RUNNER = "runner"
 
 
 class SiteProcesses(Links):
@@ -71,7 +73,9 @@ class SiteProcesses(Links):
             return self._launch(site.name, command, site.speed)
 
         self._start_agent(site, running)
-        running.pop("agent", None)
+        self._start_runner(site, running)
+        for what in ("agent", RUNNER):
+            running.pop(what, None)
         if running.pop("broker", None) is None:
             start_broker = kafka.start if site.broker == KAFKA else mosquitto.start
             start_broker(
@@ -115,6 +119,29 @@ class SiteProcesses(Links):
         if token.exists():
             argv += ["--token-file", str(token)]
         self._launch(site.name, Command("agent", argv, folder, folder / "agent.log"))
+
+    def _start_runner(self, site: SiteRecord, running: Mapping[str, Process]) -> None:
+        """Start the site's runner of programs beside its agent, unless it runs."""
+        state = self._load()
+        if state.shared or not state.programs or RUNNER in running:
+            return
+        folder = self.folder / "sites" / site.name / RUNNER
+        folder.mkdir(parents=True, exist_ok=True)
+        argv = [sys.executable, "-m", "speck.cli", "runner"]
+        argv += ["--state-folder", str(self._state_folder(site.name, shared=False))]
+        if os.geteuid() == 0:  # a fog is one user's
+            argv += ["--as", "root"]
+        if (credentials := self._job_credentials(site.name)) is not None:
+            argv += ["--credentials", str(credentials)]
+        self._launch(site.name, Command(RUNNER, argv, folder, folder / "runner.log"))
+
+    def _end_programs(self) -> int:
+        """End the programs of all sites, which outlive their runners."""
+        state = self._file.load()
+        if state is None or not state.programs:
+            return 0
+        folders = (self._state_folder(site.name, shared=False) for site in state.sites)
+        return sum(end_programs(folder) for folder in folders)
 
     def write_credentials(self, folder: Path) -> None:
         """Write the credentials that the bodies of `site_bodies` name into the folder of a service;

@@ -17,8 +17,8 @@ from speck.fog.flink_conf import Runtime
 from speck.fog.links import describe_site
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, stop_all
-from speck.fog.site_processes import SiteProcesses, identity_of
 from speck.fog.site_record import KAFKA, MOSQUITTO, SiteRecord
+from speck.fog.site_processes import RUNNER, SiteProcesses, identity_of
 from speck.fog.state import FogState, ProcessRecord
 from speck.fog.status import ProcessStatus, SiteStatus
 from speck.fog.wan.model import Mode, Wan, WanState
@@ -91,12 +91,14 @@ class Fog(SiteProcesses):
         shared = {"state_uri": flink_conf.uri(self.folder / "state")}
         encrypted = any(site.encrypted for site in self.sites())
         secrets = {"credentials": CREDENTIALS} if encrypted else {}
+        has_programs = state is not None and state.programs
+        beside = {"beside": {"kind": "process"}} if has_programs else {}
         return [
             describe_site(
                 {
                     "name": site.name,
                     "tier": site.tier,
-                    "spe": {"kind": "flink", "address": site.engine_address, **secrets},
+                    "spe": {"kind": "flink", "address": site.engine_address, **secrets, **beside},
                     "broker": {
                         "kind": site.broker,
                         "address": site.broker_address,
@@ -126,6 +128,7 @@ class Fog(SiteProcesses):
         wan_mode: Mode | None = None,
         authority: Path | None = None,
         cloud_broker: str = MOSQUITTO,
+        programs: bool = False,
         restart: bool = False,
         register: Callable[[JsonObject], object] | None = None,
         progress: Callable[[str], object] | None = None,
@@ -143,6 +146,7 @@ class Fog(SiteProcesses):
         With `authority`, the folder of a certificate authority (made if there is none), every site
         serves TLS only and asks for client certificates; see `write_credentials`.
         `cloud_broker` is the kind of the clouds' brokers; edges have Mosquitto.
+        `programs` adds a runner to each site that has an agent: jobs may be programs there.
         `restart` tells whether a supervisor restarts dead processes; without it, a running
         supervisor is ended.
         Raises PermanentError; the processes started so far are then ended.
@@ -153,7 +157,11 @@ class Fog(SiteProcesses):
             _check_tls(credentials, wan_mode)
         if cloud_broker == KAFKA:
             _check_kafka(wan_mode)
-        if shared_state is None and agents_for is not None:
+        if programs and shared_state:
+            raise PermanentError(
+                "cannot run programs in a fog with shared state: its sites have no agents"
+            )
+        if shared_state is None and (programs or agents_for is not None):
             shared_state = False
         shape = _Shape(
             sites,
@@ -166,7 +174,7 @@ class Fog(SiteProcesses):
             state = self._prepare(shape, shared_state, wan, wan_mode)
             if agents_for is not None and not state.shared:
                 state = self._with_service(state, agents_for)
-            self._save(state)
+            self._save(replace(state, programs=programs or state.programs))
             self._issue_certificates()
             if wan is not None:
                 self._relink(wan)
@@ -201,6 +209,7 @@ class Fog(SiteProcesses):
             self._build_network()
             for site in state.sites:
                 self._start_agent(site, state.of(site.name))
+                self._start_runner(site, state.of(site.name))
 
     def down(self, *, keep: bool = False) -> int:
         """End every process and, unless `keep`, delete the fog's files; returns how many ended.
@@ -209,7 +218,7 @@ class Fog(SiteProcesses):
         """
         supervised = self._end_supervisor()  # it may be restarting a site and hold the lock
         with self._hold_lock():
-            ended = supervised + self._end_all() + self._network.remove()
+            ended = supervised + self._end_all() + self._end_programs() + self._network.remove()
             self._quotas.release()
             if not keep:
                 for name in ("sites", "state", "lib", "wan"):
@@ -227,13 +236,14 @@ class Fog(SiteProcesses):
             return list(pool.map(lambda site: self._site_status(state, site), state.sites))
 
     def kill(self, site: str, what: str = "engine") -> None:
-        """SIGKILL a site's `broker`, `agent` or `engine` (of a cluster also `jobmanager`,
+        """SIGKILL a site's `broker`, `agent`, `runner` or `engine` (of a cluster also `jobmanager`,
         `taskmanager`)."""
         with self._hold_lock():
             stop_all(self._choose(site, what, "kill"), 0.0)
 
     def restart(self, site: str, what: str | None = None) -> None:
-        """SIGTERM a site's `broker`, `agent` or `engine` (None: all), and start it again."""
+        """SIGTERM a site's `broker`, `agent`, `runner` or `engine` (None: all), and start it
+        again."""
         with self._hold_lock():
             record = self._load().site(site)
             if what is not None:
@@ -260,7 +270,7 @@ class Fog(SiteProcesses):
         matches = [
             process
             for name, process in running.items()
-            if what == name or (what == "engine" and name not in ("broker", "agent"))
+            if what == name or (what == "engine" and name not in ("broker", "agent", RUNNER))
         ]
         if not matches:
             names = ", ".join(sorted(running)) or "nothing"

@@ -38,7 +38,8 @@ class FogState:
 
     With `shared`, all sites keep state in one folder. Otherwise each has its own, and an agent that
     calls the service at `service` (None: not set yet) with the token in the agent's folder.
-    `authority` is the folder of the certificate authority of a fog with TLS.
+    `authority` is the folder of the certificate authority of a fog with TLS. With `programs`, a
+    runner beside each agent runs jobs that are programs.
     """
 
     runtime: Runtime
@@ -51,6 +52,7 @@ class FogState:
     service: str | None = None
     wan: WanState | None = None
     authority: str | None = None
+    programs: bool = False
 
     def site(self, name: str) -> SiteRecord:
         """The record of a site. Raises PermanentError for an unknown name."""
@@ -164,4 +166,5 @@ def _parse(data: dict[str, Any]) -> FogState:
         service=data.get("service"),
         wan=parse_wan_state(data["wan"]) if data.get("wan") else None,
         authority=data.get("authority"),
+        programs=data.get("programs", False),
     )

@@ -118,7 +118,8 @@ def make_claim(root: Path, claim: Claim, artifact: Path | None, owner: tuple[int
     if final.exists():
         raise TwiceError(f"{claim.label} has been started")
     fresh = root / f".{uuid4().hex}"
-    fresh.mkdir(parents=True, mode=0o755)
+    fresh.mkdir(parents=True)
+    fresh.chmod(0o771 if _is_another(owner) else 0o750)  # programs reach what is theirs in it
     try:
         if artifact is not None:
             _fill(fresh, claim, artifact, owner)
@@ -153,26 +154,41 @@ def _fill(folder: Path, claim: Claim, artifact: Path, owner: tuple[int, int]) ->
     if base is None:
         (folder / "state").mkdir()
     else:
-        copy_state(base, folder / "state")
+        copy_state(base, folder / "state", share=not _is_another(owner))
     (folder / "run").mkdir(mode=0o700)
     _hand_over(folder, owner)
 
 
 def _hand_over(folder: Path, owner: tuple[int, int]) -> None:
     """Give a program its state. The state's group stays that of the folder, so that the agent,
-    whose group it is, reads it; files that are shared with a base keep their owner."""
+    whose group it is, reads and deletes it."""
     uid, gid = owner
     os.chown(folder / "run", uid, gid)
-    if uid == os.geteuid():
+    if not _is_another(owner):
         return
     group = folder.stat().st_gid
     for inner, _, names in os.walk(folder / "state"):
         os.chown(inner, uid, group)
-        os.chmod(inner, stat.S_ISGID | 0o750)
+        os.chmod(inner, stat.S_ISGID | 0o770)
         for name in names:
-            file = Path(inner, name)
-            if file.stat().st_nlink == 1:
-                os.chown(file, uid, group)
+            os.chown(Path(inner, name), uid, group)
+
+
+def take_back(folder: Path) -> None:
+    """Take the state of a program that has ended from its user, who may then be another program's.
+    Raises OSError."""
+    run = folder / "run"
+    if not run.exists() or run.stat().st_uid == os.geteuid():
+        return
+    for inner, _, names in os.walk(folder / "state"):
+        for path in (inner, *(os.path.join(inner, name) for name in names)):
+            os.chown(path, os.geteuid(), -1, follow_symlinks=False)
+    shutil.rmtree(run)
+
+
+def _is_another(owner: tuple[int, int]) -> bool:
+    """Whether a program has another user than the runner."""
+    return owner[0] != os.geteuid()
 
 
 def _find_base(location: str | None) -> Path | None:

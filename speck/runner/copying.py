@@ -24,8 +24,9 @@ _WRITABLE = 0o222
 _BUSY_S = 30.0
 
 
-def copy_state(base: Path, target: Path) -> None:
-    """Copy a state into a new folder, durably. Raises PermanentError for what is no regular file,
+def copy_state(base: Path, target: Path, *, share: bool = True) -> None:
+    """Copy a state into a new folder, durably; without `share` all is copied, for a program
+    with a user of its own. Raises PermanentError for what is no regular file,
     and OSError."""
     target.mkdir()
     for folder, inner, names in os.walk(base):
@@ -38,13 +39,13 @@ def copy_state(base: Path, target: Path) -> None:
         for name in names:
             database = next((name.removesuffix(j) for j in _JOURNALS if name.endswith(j)), "")
             if database not in databases:
-                _copy_file(source / name, copy / name, is_database=name in databases)
+                _copy_file(source / name, copy / name, share, is_database=name in databases)
         sync_folder(copy)
 
 
-def _copy_file(source: Path, copy: Path, *, is_database: bool) -> None:
+def _copy_file(source: Path, copy: Path, share: bool, *, is_database: bool) -> None:
     mode = _require(source, stat.S_ISREG)
-    if not mode & _WRITABLE and _link(source, copy):
+    if share and not mode & _WRITABLE and _link(source, copy):
         return
     if is_database:
         _copy_database(source, copy)

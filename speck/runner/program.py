@@ -287,6 +287,7 @@ class Program:
         if self._group is not None:
             self._group.remove()
         shutil.rmtree(self.folder / "run/credentials", ignore_errors=True)
+        claims.take_back(self.folder)
 
     def _kill(self) -> None:
         if self._group is not None:

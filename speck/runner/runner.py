@@ -50,6 +50,8 @@ class Runner:
         try:
             for folder in (self._root, *(self._engine / n for n in ("orders", "answers"))):
                 folder.mkdir(parents=True, exist_ok=True)
+            if settings.uids is not None:
+                self._root.chmod(0o771)  # programs reach their own folders in it
             self._lock = acquire_lease(self._engine / "runner.lock")
             self._groups = find_groups(settings.groups)
             self._ids = self._choose_ids()

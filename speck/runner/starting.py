@@ -57,7 +57,7 @@ class Start:
             env=self._environment(),
             pass_fds=(lease,),
             start_new_session=True,
-            umask=0o027,
+            umask=0o007,
             user=uid if is_other else None,
             group=gid if is_other else None,
             extra_groups=[] if is_other else None,

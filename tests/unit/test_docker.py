@@ -19,6 +19,7 @@ import yaml
 
 from binders.flink.ends import find_last_end
 from speck.cli.commands.agent import agent
+from speck.cli.commands.runner import runner
 from speck.config import Config
 from speck.spec.site_schema import site_from_data
 
@@ -300,12 +301,26 @@ def test_an_agent_needs_nothing_but_click(tmp_path: Path) -> None:
     script = (
         "import sys\n"
         "import speck.cli.main, speck.cli.commands.agent, speck.agent.agent\n"
+        "import speck.cli.commands.runner, speck.runner.runner\n"
         f"print(sorted({expected!r} & set(sys.modules)))"
     )
     assert run(sys.executable, "-c", script).strip() == "[]"
 
 
-@pytest.mark.parametrize("name", ["speck-edge", "speck-agent"])
+def test_the_runner_is_started_with_options_that_it_knows() -> None:
+    service = unit(DOCKER / "systemd" / "speck-runner.service")["Service"]
+    known = {option for parameter in runner.params for option in parameter.opts}
+    words = service["ExecStart"].partition(" runner ")[2].split()
+    assert {word for word in words if word.startswith("--")} == {"--state-folder", "--as"}
+    assert {"--state-folder", "--as"} <= known
+    # programs outlive it, and may be read by the agent, whose group it has
+    assert (service["KillMode"], service["Delegate"], service["Group"]) == (
+        *("process", "yes"),
+        unit(DOCKER / "systemd" / "speck-agent.service")["Service"]["User"],
+    )
+
+
+@pytest.mark.parametrize("name", ["speck-edge", "speck-agent", "speck-runner"])
 def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
     """Every setting by its name and value; the program is replaced by one that is there."""
     analyze = shutil.which("systemd-analyze")

@@ -98,6 +98,11 @@ for _command in (fog_links.links, fog_links.link, fog_links.shape, fog_links.exe
     " (made if there is none).",
 )
 @click.option(
+    "--programs",
+    is_flag=True,
+    help="Run jobs that are programs, too (`engine: process`): a runner beside each agent.",
+)
+@click.option(
     "--restart/--no-restart",
     default=True,
     help="Whether to restart an engine, broker or agent 2 s after it dies.",
@@ -120,6 +125,7 @@ def up(
     wan_mode: Literal["namespaces", "proxy"] | None,
     cloud_broker: str,
     tls: bool,
+    programs: bool,
     restart: bool,
     register: bool,
     folder: Path | None,
@@ -158,6 +164,7 @@ def up(
             wan_mode=wan_mode,
             authority=config_at(None).home / "ca" if tls else None,
             cloud_broker=cloud_broker,
+            programs=programs,
             restart=restart,
             progress=progress,
         )
@@ -218,7 +225,7 @@ def down(keep: bool, folder: Path | None, yes: bool) -> None:
     say(f"{ended} processes ended")
 
 
-_WHAT = click.Choice(["engine", "broker", "agent"])
+_WHAT = click.Choice(["engine", "broker", "agent", "runner"])
 
 
 @fog.command()
@@ -226,7 +233,7 @@ _WHAT = click.Choice(["engine", "broker", "agent"])
 @click.argument("what", type=_WHAT, default="engine", required=False)
 @folder_option
 def kill(site: str, what: str, folder: Path | None) -> None:
-    """Kill the engine, broker or agent of SITE (SIGKILL), as a crash would.
+    """Kill the engine, broker, agent or runner of SITE (SIGKILL), as a crash would.
 
     A supervised fog restarts it after 2 s.
     """

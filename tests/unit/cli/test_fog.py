@@ -32,11 +32,13 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         speeds: dict[str, float],
         progress: Any,
         restart: bool,
+        programs: bool = False,
         **wan: Any,
     ) -> tuple[SiteRecord, ...]:
         requests.append((*args, *(["shared"] if shared_state else []), *speeds.items()))
         requests[-1] += tuple(value for value in wan.values() if value not in (None, "mqtt"))
         requests[-1] += () if restart else ("no restart",)
+        requests[-1] += ("programs",) if programs else ()
         progress("edge-q")
         return (SITE,)
 
@@ -70,6 +72,11 @@ def test_up_registers_the_sites(speck: Run, calls: list[Any], server: Server) ->
     assert f"1 sites are registered with {server.url}" in result.stderr
     assert "edge-q" in speck("site", "list").stdout
     assert speck("fog", "up").exit_code == 0  # the same sites again
+
+
+def test_a_fog_may_run_programs(speck: Run, calls: list[Any]) -> None:
+    assert speck("fog", "up", "--programs").exit_code == 0
+    assert calls[0] == (3, 8, 24, 1, "single", "programs")
 
 
 def test_up_without_a_service_says_how_to_register(alone: Run, calls: list[Any]) -> None:

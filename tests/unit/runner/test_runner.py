@@ -441,8 +441,12 @@ def test_each_program_may_have_a_user_of_its_own(tmp_path_factory: pytest.TempPa
         assert (state / "starts").stat().st_gid == folder.stat().st_gid
         with pytest.raises(EngineRefusedError, match="no user is free for it"):
             place.start()
-        follower_base = place.stop(one).location
-        assert follower_base is not None
+        location = place.stop(one).location
+        assert location is not None
+        follower = place.run(state=location)
+        assert int(place.starts(follower)[-1]) > 0, "it reads its copy"
+        assert Path(f"/proc/{place.main(follower).pid}").stat().st_uid in uids, "it is free again"
+        assert (folder / f"programs/{one}/state/starts").stat().st_uid == 0
     finally:
         local.stop()
         shutil.rmtree(folder)

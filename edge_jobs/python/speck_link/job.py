@@ -1,0 +1,379 @@
+"""A job: takes records from its source, passes what a program makes of them to its sink, and takes
+checkpoints of both and of the program's state. One thread does all of it.
+
+Under at_least_once a checkpoint waits until the sink's broker has everything that came before it.
+Under exactly_once what is to be published is part of the checkpoint, and goes out when that is
+complete, again with the same bytes if need be.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from speck_link.arguments import NAMES, ArgumentFaultError, Arguments, Link, read_contract
+from speck_link.batches import load_zstd
+from speck_link.messages import SENT, UNSENT, Builder, Message, choose_epoch, most_batch_bytes
+from speck_link.reporting import Reporter
+from speck_link.sink import Sink
+from speck_link.source import Source
+from speck_link.state import Row, State, Table
+from speck_link.taken import TakenNumbers
+from speck_link.window import ResendWindow
+
+_READY_S = 10.0
+_TICK_S = 0.2
+_REPORT_S = 1.0
+_LAST_S = 1.0
+_MOST_HELD = 4 << 20
+_AT_ONCE = 200
+
+
+class Program:
+    """What a job does between its links; a base with nothing in it."""
+
+    names: frozenset[str] = frozenset()
+    """Arguments of its own."""
+
+    def open(self, job: Job) -> None:
+        """Called before the first record, with the state as it was."""
+
+    def process(self, record: bytes) -> Iterable[bytes]:
+        """The records that follow from one."""
+        raise NotImplementedError
+
+    def tick(self) -> Iterable[bytes]:
+        """Called a few times a second: the records that follow from time."""
+        return ()
+
+
+class _Function(Program):
+    def __init__(self, function: Callable[[bytes], Iterable[bytes]]) -> None:
+        self._function = function
+
+    def process(self, record: bytes) -> Iterable[bytes]:
+        return self._function(record)
+
+
+class Job:
+    """One run of a program; `run` returns when it was asked to stop."""
+
+    def __init__(self, program: Program, words: Sequence[str], folder: Path) -> None:
+        """Raises ArgumentFaultError, sqlite3.Error and OSError."""
+        self.arguments = Arguments(words)
+        self.contract = contract = read_contract(self.arguments)
+        self.counters: Counter[str] = Counter()
+        """The program's own."""
+        if contract.zstd:
+            load_zstd()
+        self._program = program
+        self._state = State(folder)
+        self._reporter = Reporter()
+        taken = self._state.fact("taken")
+        self._source = Source(contract, TakenNumbers.from_json(taken) if taken else TakenNumbers())
+        window = ResendWindow(contract.resend_s, contract.resend_bytes, contract.resend_state_bytes)
+        self._sink = Sink(contract, contract.sink, window)
+        self._link = _name_link(contract.sink)
+        self._restore_sink()
+        self._builder = Builder(contract.batch_records, zstd=contract.zstd)
+        self._held: list[Message] = []  # until the checkpoint, under exactly_once
+        self._held_bytes = 0
+        self._stopping = False
+        self._began = self._checkpointed = time.monotonic()
+        self._reported = float("-inf")
+        self._flushing: float | None = None
+        self._request = self._completed_request = 0
+        self._stored: tuple[int, str | None, int] | None = None
+        self._busy_s = self._idle_s = self._held_s = 0.0
+        self._checkpoint_ms = 0
+
+    def table(self, space: str) -> Table:
+        """A part of the program's state."""
+        return self._state.table(space)
+
+    def stop(self, *_: object) -> None:
+        self._stopping = True
+
+    # -- what was before
+
+    def _restore_sink(self) -> None:
+        """Go on with the numbers of the state, and with what is left to publish."""
+        before = json.loads(self._state.fact("sink") or "{}")
+        contract = self.contract
+        self._place = before.get("place", 0)
+        continues = contract.is_exact and before.get("exact") is True
+        if continues and before["producer"] == contract.producer:
+            self._epoch, self._number = before["epoch"], before["number"]
+        else:
+            self._epoch = choose_epoch(contract.attempt, before.get("epoch", 0))
+            self._number = 0
+        rows = self._state.messages()
+        own = [row for row in rows if json.loads(row[1])[2] == contract.sink.client_id]
+        self._sink.restore([Message.from_row(row) for row in own if row[7] == SENT])
+        for row in own:
+            if row[7] == UNSENT:
+                self._sink.add(Message.from_row(row))
+        self._elsewhere = [row for row in rows if row not in own]
+
+    def _settle_elsewhere(self) -> None:
+        """Publish first what is left for links that are not the job's any more, where it belongs;
+        what was acknowledged there is not kept."""
+        links = dict.fromkeys(row[1] for row in self._elsewhere if row[7] == UNSENT)
+        for name in links:
+            link = Link(*json.loads(name))
+            window = ResendWindow(self.contract.resend_s, self.contract.resend_bytes, 0)
+            sink = Sink(self.contract, link, window)
+            for row in self._elsewhere:
+                if row[1] == name and row[7] == UNSENT:
+                    sink.add(Message.from_row(row))
+            while not (sink.announce() or self._stopping):
+                self._wait((sink,), _TICK_S)
+                sink.tend(time.monotonic())
+            sink.disconnect()
+            self._sink.lost += sink.lost
+        if not self._stopping:
+            gone = [row[0] for row in self._elsewhere]
+            self._state.commit({}, (), gone)
+            self._elsewhere = []
+
+    # -- the loop
+
+    def run(self) -> None:
+        """Raises what the program raises."""
+        self._program.open(self)
+        if self._elsewhere:
+            self._settle_elsewhere()
+        last_tick = float("-inf")
+        while not (self._stopping and self._flushing is None):
+            began = time.perf_counter()
+            now = time.monotonic()
+            self._source.tend(now)
+            self._sink.tend(now)
+            if self._flushing is None:
+                self._take_some()
+                if now - last_tick >= _TICK_S:
+                    last_tick = now
+                    self._write_all(self._program.tick())
+            self._send_what_waited(now)
+            self._go_on_with_checkpoint(now)
+            self._report(now)
+            worked = time.perf_counter()
+            self._busy_s += worked - began
+            self._wait((self._source, self._sink), self._find_pause())
+            waited = time.perf_counter() - worked
+            if self._is_held:
+                self._held_s += waited
+            else:
+                self._idle_s += waited
+        self._finish()
+
+    @property
+    def _is_held(self) -> bool:
+        return self._sink.is_full or self._held_bytes > _MOST_HELD
+
+    def _take_some(self) -> None:
+        for _ in range(_AT_ONCE):
+            if not self._source.has_waiting or self._is_held:
+                return
+            for record in self._source.take():
+                self._write_all(self._program.process(record))
+
+    def _find_pause(self) -> float:
+        if self._source.has_waiting and not self._is_held and self._flushing is None:
+            return 0.0
+        return min(_TICK_S, self.contract.linger_s) if len(self._builder) else _TICK_S / 4
+
+    def _wait(self, ends: Sequence[Source | Sink], pause_s: float) -> None:
+        """Wait for something to read or write, and do it."""
+        reads = [each for each in ends if each.fileno() >= 0 and not _is_full(each)]
+        writes = [each for each in ends if each.fileno() >= 0 and each.wants_write()]
+        try:
+            readable, writable, _ = select.select(reads, writes, (), pause_s)
+        except (OSError, ValueError):  # a socket was closed meanwhile
+            return
+        for each in readable:
+            each.read()
+        for each in writable:
+            each.write()
+
+    # -- records out
+
+    def _write_all(self, records: Iterable[bytes]) -> None:
+        for record in records:
+            self._write(record)
+
+    def _write(self, record: bytes) -> None:
+        most = self._sink.max_payload
+        if len(record) > min(self.contract.max_record_bytes, most):
+            self._sink.leave_out(len(record))
+            return
+        if not self._builder.has_room(
+            record, most_batch_bytes(self.contract.max_record_bytes, most)
+        ):
+            self._build()
+        self._builder.add(record, time.monotonic())
+        self._sink.records_sent += 1
+        if self._builder.is_full:
+            self._build()
+
+    def _build(self) -> None:
+        kind, payload, count = self._builder.build()
+        message = Message(self._place, self._epoch, self._number + 1, count, kind, payload)
+        self._place += count
+        self._number += count
+        if self.contract.is_exact:
+            self._held.append(message)
+            self._held_bytes += message.size
+        else:
+            self._sink.add(message)
+
+    def _send_what_waited(self, now: float) -> None:
+        if len(self._builder) and now - self._builder.began >= self.contract.linger_s:
+            self._build()
+
+    # -- checkpoints
+
+    def _go_on_with_checkpoint(self, now: float) -> None:
+        if self.contract.is_exact and self._sink.is_drained:
+            self._sink.announce()
+        if self._flushing is None:
+            self._request = self._reporter.read_request()
+            is_due = now - self._checkpointed >= self.contract.checkpoint_s
+            if not (is_due or self._stopping or self._request > self._completed_request):
+                return
+            self._flushing = now
+            if len(self._builder):
+                self._build()
+        if self.contract.is_exact or self._sink.announce():
+            self._complete(now)
+
+    def _complete(self, now: float) -> None:
+        """All that was taken has led to what was sent: store it, and say so."""
+        covered, connection = self._source.cover(), self._source.connections
+        before = self._sink.first_pending
+        fresh, gone = self._sink.window.store(before)
+        rows = [message.to_row(self._link, SENT) for message in fresh]
+        rows += [message.to_row(self._link, UNSENT) for message in self._held]
+        number = self._store(rows, gone)
+        self._source.acknowledge(covered, connection)
+        self._source.announce(number)
+        held, self._held, self._held_bytes = self._held, [], 0
+        for message in held:
+            self._sink.add(message)
+        began = self._flushing or now
+        self._checkpoint_ms = int((time.monotonic() - began) * 1000)
+        self._flushing, self._checkpointed = None, now
+        if self._request > self._completed_request:
+            self._completed_request = self._request
+            self._reported = float("-inf")
+
+    def _store(self, rows: list[Row], gone: list[int]) -> int:
+        content = self._source.taken.messages, self._source.mark, self._number
+        if content == self._stored and not (rows or gone or self._state.has_changed):
+            return self._state.touch()
+        self._stored = content
+        sink = {
+            "producer": self.contract.producer,
+            "epoch": self._epoch,
+            "number": self._number,
+            "exact": self.contract.is_exact,
+            "place": self._place,
+        }
+        facts = {"taken": self._source.taken.to_json(), "sink": json.dumps(sink)}
+        return self._state.commit(facts, rows, gone)
+
+    # -- the end
+
+    def _finish(self) -> None:
+        """Take a last checkpoint; under exactly_once the last records go out after it, and another
+        one says that they have."""
+        ends = (self._source, self._sink)
+        if len(self._builder):
+            self._build()
+        if self.contract.is_exact:
+            self._complete(time.monotonic())
+        while not self._sink.announce():
+            self._wait(ends, _TICK_S / 4)
+            now = time.monotonic()
+            self._source.tend(now)
+            self._sink.tend(now)
+        self._complete(time.monotonic())
+        until = time.monotonic() + _LAST_S
+        while time.monotonic() < until and not self._source.has_told_all:
+            self._wait((self._source,), _TICK_S / 4)
+            self._source.tend(time.monotonic())
+        for each in ends:
+            each.disconnect()
+        self._state.close()
+
+    # -- reports
+
+    def _report(self, now: float) -> None:
+        if now - self._reported < _REPORT_S:
+            return
+        self._reported = now
+        source, sink = self._source, self._sink
+        waited = now - self._began > _READY_S
+        self._reporter.write(
+            ready=source.ready and (sink.ready or waited),
+            request=self._completed_request,
+            interval_ms=int(self.contract.checkpoint_s * 1000),
+            connected=source.ready,
+            problem=source.problem or sink.problem or sink.refusal,
+            records_in=source.records_in,
+            records_out=sink.records_sent,
+            bytes_in=source.bytes_in,
+            bytes_out=sink.bytes_sent,
+            busy_ms=self._busy_s * 1000,
+            idle_ms=self._idle_s * 1000,
+            back_pressured_ms=self._held_s * 1000,
+            left_out=sink.left_out,
+            lost=sink.lost,
+            dropped=source.dropped,
+            checkpoint_ms=self._checkpoint_ms,
+            counters={
+                **self.counters,
+                "repeatsDropped": source.repeats,
+                "batchesUnreadable": source.unreadable,
+                "messagesMissing": source.taken.missing,
+                "messagesLost": source.taken.lost,
+                "sessionsLost": source.sessions_lost,
+                "recordsResent": sink.resent,
+                "resendWindowCut": sink.window.cut,
+            },
+        )
+
+
+def _is_full(end: Source | Sink) -> bool:
+    return isinstance(end, Source) and end.is_full
+
+
+def _name_link(link: Link) -> str:
+    return json.dumps([link.broker, link.topic, link.client_id])
+
+
+def run(
+    program: Program | Callable[[bytes], Iterable[bytes]], words: Sequence[str] | None = None
+) -> None:
+    """Run a program (a function from a record to records will do) until SIGTERM. The process then
+    ends with status 0; with 2, and one line on stderr, if its arguments are wrong."""
+    made = program if isinstance(program, Program) else _Function(program)
+    folder = Path(os.environ.get("SPECK_STATE_DIR", "."))
+    try:
+        job = Job(made, sys.argv[1:] if words is None else words, folder)
+        unknown = sorted(job.arguments.values.keys() - NAMES - made.names)
+        if unknown:
+            print(f"Arguments without effect: {', '.join(unknown)}", file=sys.stderr)
+        signal.signal(signal.SIGTERM, job.stop)
+        signal.signal(signal.SIGINT, job.stop)
+        job.run()
+    except ArgumentFaultError as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)

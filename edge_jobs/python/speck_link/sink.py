@@ -1,0 +1,394 @@
+"""Writes a link: numbers records, publishes them in order, and sends again what may be lost."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+from collections import deque
+from typing import Any
+
+from paho.mqtt.client import Client, MQTTMessage
+from paho.mqtt.enums import MQTTErrorCode
+from paho.mqtt.packettypes import PacketTypes
+from paho.mqtt.properties import Properties
+from paho.mqtt.subscribeoptions import SubscribeOptions
+
+from speck_link.arguments import Contract, Link
+from speck_link.batches import unpack
+from speck_link.connection import Connection
+from speck_link.link_status import LinkStatus
+from speck_link.messages import Message
+from speck_link.window import ResendWindow
+
+_NO_READER, _TOO_LARGE = 0x10, 0x95
+_FIRST_PAUSE_S, _MOST_PAUSE_S = 0.05, 2.0
+_HEADERS = 1 + 4 + 2 + 2 + 4 + 3
+_MOST_PENDING = 16 << 20
+_LARGEST_PACKET = 268_435_455
+
+
+class TooLargeError(RuntimeError):
+    """Under exactly_once a record that no broker takes ends the job."""
+
+
+class Header(Properties):
+    """The properties of a message, packed here: paho's general packing takes as long as all the
+    rest."""
+
+    packed: bytes
+
+    def __init__(self, stamp: str | None, content_type: str | None) -> None:
+        super().__init__(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
+        body = b""
+        if content_type is not None:
+            body += b"\x03" + _text(content_type)
+        if stamp is not None:
+            body += b"\x26\x00\x05speck" + _text(stamp)
+        size = len(body)
+        length = bytes([size]) if size < 128 else bytes([size % 128 | 128, size // 128])
+        object.__setattr__(self, "packed", length + body)
+
+    def pack(self) -> bytes:
+        return self.packed
+
+
+def _text(text: str) -> bytes:
+    encoded = text.encode()
+    return struct.pack("!H", len(encoded)) + encoded
+
+
+class Sink(Connection):
+    """The publisher of one link."""
+
+    def __init__(self, contract: Contract, link: Link, window: ResendWindow) -> None:
+        super().__init__(link)
+        self._contract = contract
+        self.window = window
+        has_readers = contract.has_readers if link == contract.sink else None
+        self.status = LinkStatus(link, contract.producer, has_readers)
+        self._waiting: deque[Message] = deque()
+        self._sent: dict[int, Message] = {}
+        self._refused: list[Message] = []
+        self._bytes = 0
+        self._resend_due = False
+        self._holding = False
+        self._pause_s = _FIRST_PAUSE_S
+        self._try_at = 0.0
+        self._suspect: Message | None = None
+        self._unread_since: float | None = None
+        self._fence: int | None = None
+        self._most_in_flight = contract.sink_window
+        self.max_payload = _LARGEST_PACKET
+        self._newest: Message | None = None
+        self._announced: tuple[Message | None, int] = (None, 0)
+        self._announcing: int | None = None
+        self._held: int | None = None
+        self.refusal: str | None = None
+        self.records_sent = self.bytes_sent = self.left_out = self.lost = self.resent = 0
+
+    # -- what the job does
+
+    @property
+    def is_full(self) -> bool:
+        return self._pending >= self._contract.sink_window or self._bytes >= _MOST_PENDING
+
+    @property
+    def _pending(self) -> int:
+        return len(self._waiting) + len(self._sent) + len(self._refused)
+
+    def add(self, message: Message) -> None:
+        self._waiting.append(message)
+        self._bytes += message.size
+        self._newest = message
+        self._send_waiting()
+
+    def restore(self, messages: list[Message]) -> None:
+        """Take over what was acknowledged before the start."""
+        now = time.monotonic()
+        for message in messages:
+            self.window.add(message, now)
+            self._newest = message
+
+    @property
+    def first_pending(self) -> int:
+        """The place of the first message that the broker does not have."""
+        pending = (*self._waiting, *self._sent.values(), *self._refused)
+        return min((message.place for message in pending if not message.kept), default=1 << 62)
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether the broker has everything."""
+        return not self._pending and not self._resend_due
+
+    def announce(self) -> bool:
+        """Announce, retained, up to which number the broker has everything, if it has; whether it
+        has taken that, if only over an earlier connection."""
+        if not self.is_drained:
+            return False
+        content = self._newest, self.left_out + self.lost
+        if self._newest is None:
+            return True
+        if content == self._announced:
+            return self._announcing is None
+        if self.ready:
+            payload = self.status.render(
+                self._newest.epoch, self._newest.last, left_out=self.left_out, lost=self.lost
+            )
+            self._announcing = self._publish_sent(payload)
+            if self._announcing is not None:
+                self._announced, self._held = content, None
+        return False
+
+    def _publish_sent(self, payload: bytes) -> int | None:
+        return self._publish_beside(f"speck/sent/{self.link.client_id}", payload, retained=True)
+
+    def tend(self, now: float) -> None:
+        super().tend(now)
+        self.window.prune(now, connected=self.ready)
+        self._advance(now)
+
+    def leave_out(self, size: int) -> None:
+        """Count a record that is too large before it has a number."""
+        self._report_left_out(size, "it is larger than the broker takes, or --max-record-bytes")
+
+    # -- the connection
+
+    def _describe(self, properties: Any) -> bool:
+        properties.ReceiveMaximum = 16
+        return True
+
+    def _open(self, client: Client) -> None:
+        client.on_message = self._receive
+        client.on_subscribe = self._subscribed
+        client.on_publish = self._acknowledged
+
+    def _admitted(self, client: Client, session_present: bool, properties: Any) -> None:
+        self.status.start_over()
+        maximum = getattr(properties, "ReceiveMaximum", 65_535)
+        self._most_in_flight = min(self._contract.sink_window, maximum)
+        packet = getattr(properties, "MaximumPacketSize", _LARGEST_PACKET)
+        stamp = len(self._contract.producer.encode()) + 60
+        self.max_payload = packet - _HEADERS - len(self.link.topic.encode()) - stamp
+        readers, sent, sessions = self.status.topics
+        client.subscribe(
+            [
+                (readers, SubscribeOptions(qos=1)),
+                (sent, SubscribeOptions(qos=0)),
+                (sessions, SubscribeOptions(qos=1)),
+            ]
+        )
+        # what is retained comes before the acknowledgement of the next subscription
+        again = SubscribeOptions(qos=0, retainHandling=2)
+        _, self._fence = client.subscribe([(sent, again)])
+
+    def _subscribed(self, client: Any, _: Any, packet: int, __: Any, ___: Any) -> None:
+        if client is self.client and packet == self._fence:
+            self.ready, self.problem = True, None
+            self._resend_due = self._contract.is_acknowledged and len(self.window) > 0
+            self._advance(time.monotonic())
+
+    def _receive(self, client: Any, _: Any, message: MQTTMessage) -> None:
+        if self.client is not None and client is self.client:
+            self.client.ack(message.mid, message.qos)
+            self.status.receive(message.topic, bytes(message.payload))
+            if message.topic == self.status.topics[0]:
+                self._pause_s, self._try_at = _FIRST_PAUSE_S, 0.0
+
+    def _lost(self) -> None:
+        """A new connection knows nothing of what the old one was given."""
+        if not self._contract.is_acknowledged:
+            self.lost += sum(message.count for message in self._sent.values())
+            self._sent.clear()
+            return
+        self._find_suspect()
+        back = sorted((*self._sent.values(), *self._refused), key=lambda m: (m.place, m.number))
+        self.resent += sum(message.count for message in self._sent.values())
+        self._waiting.extendleft(reversed(back))
+        self._sent.clear()
+        self._refused.clear()
+        self._holding, self._announcing, self._held = False, None, None
+        self._announced = (None, 0)
+
+    def _find_suspect(self) -> None:
+        """A message at which the connection ends twice, the second time alone, is given up: it
+        would hold all behind it for ever."""
+        if not self._sent or not self.is_guilty:
+            return
+        first = next(iter(self._sent.values()))
+        if self._suspect is first and len(self._sent) == 1:
+            del self._sent[next(iter(self._sent))]
+            self._give_up(first, "the connection ends whenever it is sent")
+            self._suspect = None
+        else:
+            self._suspect = first
+
+    # -- sending
+
+    def _advance(self, now: float) -> None:
+        if not self.ready:
+            return
+        if self.status.wants_again and not self._sent:
+            self.status.wants_again = False
+            self._resend_due = len(self.window) > 0
+        if self._resend_due and not self._sent and self.status.reaches_all:
+            self._resend_due = False
+            self._resend()
+        if self._holding and not self._sent:
+            self._announce_held()
+            if now >= self._try_at:
+                self._try_first(now)
+            return
+        self._send_waiting()
+        if self._waiting and not self.status.reaches_all:
+            self._announce_held()
+
+    def _resend(self) -> None:
+        """Send the window again, before anything new; what is in it is not sent twice."""
+        self._waiting = deque(m for m in self._waiting if not m.kept)
+        missing = self.window.send_again(self.status)
+        self.resent += sum(message.count for message in missing)
+        self._waiting.extendleft(reversed(missing))
+
+    def _try_first(self, now: float) -> None:
+        self._try_at = now + self._pause_s
+        self._pause_s = min(_MOST_PAUSE_S, 2 * self._pause_s)
+        back = sorted(self._refused, key=lambda m: (m.place, m.number))
+        self._refused.clear()
+        self._waiting.extendleft(reversed(back))
+        if self._waiting and self.status.reaches_all:
+            self._send(self._waiting.popleft())
+        elif not self._waiting:
+            self._holding = False
+
+    def _send_waiting(self) -> None:
+        while (
+            self.ready
+            and self._waiting
+            and not self._holding
+            and not self._resend_due
+            and self.status.reaches_all
+            and len(self._sent) < (1 if self._suspect is not None else self._most_in_flight)
+        ):
+            self._send(self._waiting.popleft())
+
+    def _send(self, message: Message) -> None:
+        assert self.client is not None
+        if not message.resent and self.status.covers(message):
+            self._accept(message)
+            return
+        if len(message.payload) > self.max_payload:
+            self._handle_too_large(message, "it is larger than the broker takes")
+            return
+        numbered = self._contract.is_acknowledged
+        stamp = message.stamp(self._contract.producer)
+        header = Header(stamp, message.format)
+        info = self.client.publish(
+            self.link.topic, message.payload, qos=int(numbered), properties=header
+        )
+        self.bytes_sent += len(message.payload) + len(header.packed) + len(self.link.topic) + 6
+        if not numbered:
+            self._accept(message)
+            return
+        self._sent[info.mid] = message
+        if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
+            self._drop("a message cannot be sent")
+
+    def _acknowledged(self, client: Any, _: Any, packet: int, reason: Any, __: Any) -> None:
+        if client is not self.client:
+            return
+        if packet == self._announcing:
+            self._announcing = None
+            return
+        message = self._sent.pop(packet, None)
+        if message is None:
+            return
+        if message is self._suspect:
+            self._suspect = None
+        if reason.value == _NO_READER and not self._may_go_unread(message):
+            self._refuse(message)
+        elif reason.value == _TOO_LARGE:
+            self._handle_too_large(message, str(reason))
+        elif reason.is_failure:
+            self._refuse(message, str(reason))
+        else:
+            self._accept(message)
+        if not self._sent:
+            self._advance(time.monotonic())
+
+    def _may_go_unread(self, message: Message) -> bool:
+        """Whether a message that nobody has subscribed to has gone out. On a link that was the
+        job's once it is not known whether there are readers: it waits for them for a while."""
+        readers = self.status.has_readers
+        if readers is False or self.status.covers(message):
+            return True
+        now = time.monotonic()
+        self._unread_since = now if self._unread_since is None else self._unread_since
+        if readers is None and now - self._unread_since > self._contract.resend_s:
+            self.lost += message.count
+            return True
+        return False
+
+    def _refuse(self, message: Message, problem: str | None = None) -> None:
+        self._refused.append(message)
+        if not self._holding:
+            self._holding = True
+            self._try_at = time.monotonic() + self._pause_s
+        if problem is not None:
+            self.refusal = f"cannot write to {self.link}: the broker refuses records: {problem}"
+
+    def _accept(self, message: Message) -> None:
+        if self._holding and not self._refused:
+            self._holding, self._pause_s = False, _FIRST_PAUSE_S
+        if not self._refused:
+            self.refusal = None
+        self._unread_since = None
+        self._settle(message)
+        if self._contract.is_acknowledged:
+            self.window.add(message, time.monotonic())
+
+    def _settle(self, message: Message) -> None:
+        """It is pending no more; what is sent again from the window was settled before."""
+        if not message.kept:
+            self._bytes -= message.size
+
+    def _handle_too_large(self, message: Message, problem: str) -> None:
+        self.max_payload = min(self.max_payload, len(message.payload) - 1)
+        if message.format is None:
+            self._give_up(message, problem)
+            return
+        parts = message.split(unpack(message.format, message.payload, message.count))
+        self._settle(message)
+        if message.kept:
+            self.window.remove(message)
+        self._bytes += sum(part.size for part in parts)
+        self._waiting.extendleft(reversed(parts))
+
+    def _give_up(self, message: Message, problem: str) -> None:
+        if self._contract.is_exact:
+            raise TooLargeError(
+                f"cannot publish a record of {len(message.payload)} bytes to {self.link}: {problem}"
+            )
+        self._settle(message)
+        if message.kept:
+            self.window.remove(message)
+        self._report_left_out(len(message.payload), problem)
+
+    def _report_left_out(self, size: int, problem: str) -> None:
+        what = f"cannot publish a record of {size} bytes to {self.link}: {problem}"
+        print(f"{what}; it is left out", file=sys.stderr)
+        self.left_out += 1
+
+    def _announce_held(self) -> None:
+        """Records are held back: nobody reads the link, or the broker refuses them."""
+        held = sum(message.count for message in (*self._waiting, *self._refused))
+        first = min((*self._waiting, *self._refused), key=lambda m: m.place, default=None)
+        if held == self._held or first is None:
+            return
+        self._held, self._announced = held, (None, 0)
+        report: dict[str, Any] = {"left_out": self.left_out, "lost": self.lost}
+        if self.refusal is None:
+            report["unread"] = held
+        else:
+            report |= {"refused": held, "problem": self.refusal}
+        self._publish_sent(self.status.render(first.epoch, first.number - 1, **report))
