@@ -63,7 +63,9 @@ class Program:
         self._log_at = 0
         self._group: Group | None = None
         self._over_memory = self._is_late = False
-        self._requested = 0
+        self._requested = self._reported = 0
+        self._step: tuple[int, int] | None = None
+        self._step_read = float("-inf")
 
     def join(self, groups: Path | None) -> None:
         """Go on with a program after a start of the runner: it lives, or is about to be started
@@ -166,8 +168,7 @@ class Program:
             self._kill()
             return
         now = time.monotonic()
-        content = read_foreign(self.folder / "run/report.json")
-        self.report = parse_report(content, self.record.starts) or self.report
+        self._read_report()
         is_ready = self.report.ready
         if is_ready is None:
             is_ready = now - self._began > self._settings.quiet_s
@@ -183,6 +184,15 @@ class Program:
         if now - self._looked >= _LOOK_S:
             self._looked = now
             self._look()
+
+    def _read_report(self) -> None:
+        file = self.folder / "run/report.json"
+        with suppress(OSError):
+            changed = file.lstat().st_mtime_ns
+            if changed != self._reported:
+                self._reported = changed
+                report = parse_report(read_foreign(file), self.record.starts)
+                self.report = report or self.report
 
     def _answer_saves(self) -> None:
         waiting = [t for t, entry in self.record.triggers.items() if not entry["done"]]
@@ -284,6 +294,7 @@ class Program:
         for trigger in [t for t, entry in self.record.triggers.items() if not entry["done"]]:
             self._set_trigger(trigger, failure=f"it is {state}")
         self._store()
+        self._step_read = float("-inf")
         if self._group is not None:
             self._group.remove()
         shutil.rmtree(self.folder / "run/credentials", ignore_errors=True)
@@ -349,8 +360,11 @@ class Program:
 
     def describe(self) -> dict[str, Any]:
         """For the status."""
-        record, checkpoint = self.record, claims.read_checkpoint(self.state_folder)
-        number, at_ms = checkpoint or (None, 0)
+        record, now = self.record, time.monotonic()
+        is_old = not record.over and now - self._step_read >= self._settings.renew_s
+        if is_old or self._step_read == float("-inf"):
+            self._step, self._step_read = claims.read_checkpoint(self.state_folder), now
+        number, at_ms = self._step or (None, 0)
         about = {
             "label": self.claim.label,
             "name": self.claim.name,

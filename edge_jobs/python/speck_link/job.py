@@ -136,6 +136,7 @@ class Job:
             while not (sink.announce() or self._stopping):
                 self._wait((sink,), _TICK_S)
                 sink.tend(time.monotonic())
+                self._report(time.monotonic(), sink.problem)
             sink.disconnect()
             self._sink.lost += sink.lost
         if not self._stopping:
@@ -315,7 +316,7 @@ class Job:
 
     # -- reports
 
-    def _report(self, now: float) -> None:
+    def _report(self, now: float, problem: str | None = None) -> None:
         if now - self._reported < _REPORT_S:
             return
         self._reported = now
@@ -326,7 +327,7 @@ class Job:
             request=self._completed_request,
             interval_ms=int(self.contract.checkpoint_s * 1000),
             connected=source.ready,
-            problem=source.problem or sink.problem or sink.refusal,
+            problem=problem or source.problem or sink.problem or sink.refusal,
             records_in=source.records_in,
             records_out=sink.records_sent,
             bytes_in=source.bytes_in,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any, cast
@@ -220,6 +221,17 @@ def test_wrong_arguments_are_named(tmp_path: Path, words: tuple[str, ...], fault
     job = FakeJob(tmp_path, *words)
     with pytest.raises(ArgumentFaultError, match=fault):
         LocalStats().open(cast(Job, job))
+
+
+def test_the_example_of_the_readme_counts(tmp_path: Path) -> None:
+    text = (TRACE.parents[3] / "edge_jobs/README.md").read_text()
+    (example,) = re.findall(r"```python\n(from speck_link.*?)```", text, re.DOTALL)
+    scope: dict[str, Any] = {}
+    exec(compile(example, "README.md", "exec"), scope)
+    job, count = FakeJob(tmp_path), scope["Count"]()
+    count.open(job)
+    passed = [each for record in (b"a,1", b"b,1", b"a,2") for each in count.process(record)]
+    assert passed == [b"a,1", b"b,1", b"a,2"]
 
 
 class Clock:
