@@ -8,6 +8,7 @@ from typing import Any
 
 from binders.process.artifacts import judge_program
 from binders.process.layout import LAYOUT
+from binders.process.notes import find_notes
 from binders.process.status import PROGRAM, ProgramStatus, RunnerStatus, parse_status
 from speck.binding import (
     AddressRules,
@@ -145,8 +146,8 @@ class ProcessEngine:
         return None
 
     def check(self) -> list[Finding]:
-        self._status()
-        return []
+        """Notes on what the runner cannot do as it was started."""
+        return find_notes(self._status())
 
     def close(self) -> None:
         """There are no connections."""

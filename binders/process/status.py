@@ -107,13 +107,14 @@ _NAMES = {
 @dataclass(frozen=True, slots=True)
 class RunnerStatus:
     """All that the runner of a site reports; `artifacts` are the Unix ms of their arrival by
-    SHA-256."""
+    SHA-256. `isolated`: each program has a user of its own; `in_groups`: and a control group."""
 
     version: str
     turn: int
     slots: Slots
     folder: str
     isolated: bool
+    in_groups: bool
     programs: Mapping[str, ProgramStatus]
     artifacts: Mapping[str, int]
 
@@ -129,6 +130,7 @@ def parse_status(status: Mapping[str, Any], site: str = "the site") -> RunnerSta
             Slots(int(status["slots"]), int(status["free"])),
             str(status["folder"]),
             bool(status["isolated"]),
+            status["memory_by"] == "group",
             {program.label: program for program in programs},
             dict(status["artifacts"]),
         )

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from binders.process.engine import ProcessEngine
+from binders.process.notes import find_notes
 from binders.process.status import parse_status
 from speck.binding import Target
 from speck.errors import UnreachableError
@@ -29,6 +30,7 @@ STATUS: dict[str, Any] = {
     "free": 3,
     "folder": "/x",
     "isolated": None,
+    "memory_by": "watch",
     "artifacts": {},
     "runs": {"a": RUN},
 }
@@ -53,6 +55,15 @@ def test_a_status_is_read() -> None:
 def test_what_no_runner_writes_is_no_status(change: dict[str, Any]) -> None:
     with pytest.raises(UnreachableError, match=r"^cannot reach the runner of the site"):
         parse_status({**STATUS, **change})
+
+
+def test_what_a_runner_cannot_do_is_a_note() -> None:
+    assert [each.setting for each in find_notes(parse_status(STATUS))] == [
+        "users of programs",
+        "control groups of programs",
+    ]
+    able = {**STATUS, "isolated": True, "memory_by": "group"}
+    assert find_notes(parse_status(able)) == []
 
 
 def test_without_an_agent_there_is_no_runner() -> None:

@@ -29,6 +29,7 @@ from speck.runner.program import Program
 from speck.runner.runner import Runner
 from tests.channels import LocalChannel
 from tests.runners import PROGRAMS, LocalRunner
+from tests.unit.runner.test_groups import find_root
 from tests.waiting import wait_for
 
 
@@ -450,3 +451,23 @@ def test_each_program_may_have_a_user_of_its_own(tmp_path_factory: pytest.TempPa
     finally:
         local.stop()
         shutil.rmtree(folder)
+
+
+def test_programs_may_have_control_groups(open_place: Open) -> None:
+    root = find_root()
+    if root is None:
+        pytest.xfail("this machine lets nobody make control groups of version 2")
+    folder = root / f"speck-test-{uuid4().hex[:8]}"
+    place = open_place(groups=folder)
+    try:
+        job = place.run("--child")
+        assert len((folder / job / "cgroup.procs").read_text().split()) == 3
+        place.local.leave()
+        place.local.come()
+        place.engine.cancel(job)
+        place.await_state(job, RunState.CANCELED)
+        assert not (folder / job).exists()
+        assert [each.setting for each in place.engine.check()] == ["users of programs"]
+    finally:
+        place.local.leave()
+        folder.rmdir()
