@@ -16,6 +16,7 @@ from speck.spec.resolve import Resolved, Slots, resolve
 from speck.spec.schema import dump_composition, load_composition
 from speck.spec.site_schema import site_from_data
 from speck.spec.topology import check
+from tests.python_jobs import build_programs
 
 FOLDER = Path(__file__).parents[3] / "compositions"
 LISTINGS = ("listing-1.1.yaml", "listing-1.2.yaml")
@@ -43,11 +44,12 @@ def test_examples_resolve_without_a_warning_but_for_the_foreign_jar(
     file: Path, tmp_path: Path
 ) -> None:
     jars(tmp_path, "io.speck.jobs.PassThrough", "io.speck.jobs.Forward")
+    build_programs(tmp_path)
     sites = {
         name: Site(
             name,
             Tier.EDGE,
-            Engine("flink", f"http://{name}:8081"),
+            Engine("flink", f"http://{name}:8081", beside=Engine("process", "")),
             Broker("mqtt", f"tcp://{name}:1883"),
         )
         for name in ("edge-a", "edge-b", "cloud")
