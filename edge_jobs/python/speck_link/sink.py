@@ -313,7 +313,9 @@ class Sink(Connection):
             self._refuse(message, str(reason))
         else:
             self._accept(message)
-        if not self._sent:
+        if self._sent:
+            self._send_waiting()
+        else:
             self._advance(time.monotonic())
 
     def _may_go_unread(self, message: Message) -> bool:
