@@ -216,9 +216,9 @@ def test_nothing_is_read_beyond_the_numbers_to_read(place: Place) -> None:
 
 
 def test_a_mark_says_that_all_before_it_is_taken(place: Place) -> None:
-    place.publish(50)
-    place.binder.mark(CLIENT_ID, "abc123")
     place.job.start("forward")
+    place.publish(50)
+    assert place.binder.mark(CLIENT_ID, "abc123")
     taken = wait_for(lambda: t if (t := place.taken()) and t.mark else None, "the mark", 60)
     assert (taken.mark, taken.messages) == ("abc123", 50)
 
