@@ -185,7 +185,7 @@ def test_a_program_moves_under_load_and_nothing_is_lost(land: Land, delivery: st
     assert (job.state, job.attempt) == ("running", 4)
     metrics = wait_for(lambda: land.service.jobs.metrics("clean").metrics, "metrics", 30)
     assert any(name.endswith("numRecordsIn") for name in metrics)
-    assert land.service.compositions.delete("c", DONE.wait_s).done
+    assert land.service.compositions.delete("c", DONE.wait_s, drop_queues=True).done
 
 
 @pytest.mark.parametrize("what", ["program", "runner", "agent"])

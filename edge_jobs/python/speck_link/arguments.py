@@ -157,7 +157,7 @@ def read_contract(arguments: Arguments) -> Contract:
         has_readers=arguments.choose("sink-readers", "none", "none", "some") == "some",
         taken=taken,
         until=until,
-        receive_maximum=arguments.get_number("receive-maximum", 10_000, 1, 65_534),
+        receive_maximum=arguments.get_number("receive-maximum", 4000, 1, 65_534),
         sink_window=arguments.get_number("sink-window", 2000, 1, 65_534),
         max_record_bytes=arguments.get_number("max-record-bytes", 1 << 20, 1),
         resend_s=arguments.get_seconds("resend-window", 15.0),

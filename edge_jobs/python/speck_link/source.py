@@ -6,7 +6,7 @@ import re
 import sys
 import time
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.subscribeoptions import SubscribeOptions
@@ -19,8 +19,19 @@ from speck_link.taken import TakenNumbers, parse_number, split_stamp
 SESSION_S = 30 * 24 * 3600
 MOST_WAITING = 16 << 20
 _MARK = re.compile(rb"[0-9a-f]{1,32}")
-_OVERHEAD = 400
+_OVERHEAD = 500
 """About what a message takes in memory beside its payload."""
+
+
+class Waiting(NamedTuple):
+    """A message that waits to be taken: paho's own with its properties is some 5 kB."""
+
+    packet: int
+    qos: int
+    is_mark: bool
+    stamp: str | None
+    content_type: str | None
+    payload: bytes
 
 
 class Source(Connection):
@@ -32,7 +43,7 @@ class Source(Connection):
         self.taken = taken
         taken.use_link(self.link.client_id)
         taken.take_over(contract.taken)
-        self._waiting: deque[MQTTMessage] = deque()
+        self._waiting: deque[Waiting] = deque()
         self._waiting_bytes = 0
         self._topic = self.link.topic
         self._marks = f"speck/marks/{self.link.client_id}"
@@ -100,12 +111,18 @@ class Source(Connection):
     def _receive(self, client: Any, _: Any, message: MQTTMessage) -> None:
         if client is not self.client:
             return
-        is_full = self._waiting_bytes > MOST_WAITING
-        if is_full and message.qos == 0 and message.topic != self._marks:
+        is_mark = message.topic == self._marks
+        if self._waiting_bytes > MOST_WAITING and message.qos == 0 and not is_mark:
             self.dropped += 1
             return
-        self._waiting.append(message)
-        self._waiting_bytes += len(message.payload) + _OVERHEAD
+        properties = message.properties
+        stamp = dict(getattr(properties, "UserProperty", ())).get("speck")
+        content_type = getattr(properties, "ContentType", None)
+        payload = bytes(message.payload)
+        self._waiting.append(
+            Waiting(message.mid, message.qos, is_mark, stamp, content_type, payload)
+        )
+        self._waiting_bytes += len(payload) + _OVERHEAD
 
     @property
     def is_full(self) -> bool:
@@ -122,27 +139,24 @@ class Source(Connection):
         """The new records of the next message."""
         message = self._waiting.popleft()
         self._waiting_bytes -= len(message.payload) + _OVERHEAD
-        if message.topic == self._marks:
-            self._unacknowledged.append((message.mid, message.qos))
+        if message.is_mark:
+            self._unacknowledged.append((message.packet, message.qos))
             if _MARK.fullmatch(message.payload):
                 self.mark = message.payload.decode()
             return []
-        self.bytes_in += len(message.payload) + len(message.topic) + 10
+        self.bytes_in += len(message.payload) + len(self._topic) + len(message.stamp or "") + 20
         records = self._open_message(message)
         if not self._leaving and message.qos:
-            self._unacknowledged.append((message.mid, message.qos))
+            self._unacknowledged.append((message.packet, message.qos))
         return records
 
-    def _open_message(self, message: MQTTMessage) -> list[bytes]:
-        properties = message.properties
-        stamp = dict(getattr(properties, "UserProperty", ())).get("speck")
-        content_type = getattr(properties, "ContentType", None)
-        if content_type not in (FRAMED, ZSTD):
-            prefix, number = split_stamp(stamp)
-            return [bytes(message.payload)] if self._is_new(prefix, number) else []
-        prefix, first, count = _split_batch(stamp)
+    def _open_message(self, message: Waiting) -> list[bytes]:
+        if message.content_type not in (FRAMED, ZSTD):
+            prefix, number = split_stamp(message.stamp)
+            return [message.payload] if self._is_new(prefix, number) else []
+        prefix, first, count = _split_batch(message.stamp)
         try:
-            payloads = unpack(content_type, bytes(message.payload), count)
+            payloads = unpack(message.content_type, message.payload, count)
         except BatchError as error:
             if not self.unreadable:
                 print(f"{self.link} has a message that is left out: {error}", file=sys.stderr)
