@@ -17,8 +17,8 @@ from speck.fog.flink_conf import Runtime
 from speck.fog.links import describe_site
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, stop_all
-from speck.fog.site_record import KAFKA, MOSQUITTO, SiteRecord
 from speck.fog.site_processes import RUNNER, SiteProcesses, identity_of
+from speck.fog.site_record import KAFKA, MOSQUITTO, SiteRecord
 from speck.fog.state import FogState, ProcessRecord
 from speck.fog.status import ProcessStatus, SiteStatus
 from speck.fog.wan.model import Mode, Wan, WanState

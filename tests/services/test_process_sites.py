@@ -75,7 +75,8 @@ class Land:
             "outputs": [{"site": "edge-b", "topic": "clean", "client_id": "spy"}],
         }
         answer = self.service.compositions.apply(composition_from_data(body), DONE)
-        assert answer.state == "done", self.service.changes.get(answer.change)
+        change = self.service.changes.get(str(answer.change))
+        assert answer.state == "done", [each.error for each in change.operations if each.error]
 
     def find_program(self) -> int:
         """The process id of the job's program."""
