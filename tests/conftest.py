@@ -66,9 +66,6 @@ def _keep_files_in_memory() -> None:
 _keep_files_in_memory()
 use_archive()
 
-# tens of thousands of objects are made and kept: a search for garbage among them finds none
-gc.disable()
-
 # how fast the machine is says nothing of what is tested
 UNHURRIED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", UNHURRIED, max_examples=50, derandomize=True)
@@ -124,10 +121,16 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True
 
 
-def pytest_collection_finish() -> None:
-    """From here on there is garbage. What has been collected is not searched."""
-    gc.freeze()
-    gc.enable()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Some 400 000 objects are made and kept: there is no garbage to be found among them, now or
+    later."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _group_of(nodeid: str) -> str:
