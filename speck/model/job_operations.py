@@ -136,7 +136,7 @@ class CatchUp(_WithJob):
 
     `readers` are the client ids of all of them, which have stopped. Without any, the broker has
     forgotten what this one said at its end: it runs until what is known of that, which it has
-    taken, and so says it again.
+    taken, and so says it again. `trusts` are those of which what is known has to do.
     """
 
     kind: ClassVar[str] = "catch_up"
@@ -147,6 +147,7 @@ class CatchUp(_WithJob):
     readers: tuple[str, ...]
     sink_has_readers: bool
     former_sinks: tuple[FormerSink, ...] = ()
+    trusts: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"catch up {self.job.source_site}/{cut(self.job.source.topic)} of {self.job_name}"
@@ -160,7 +161,8 @@ class Switch:
 
     `starts` are those of the jobs that follow, new ones included. `handovers` are carried out with
     it. Each of `joining` names a new reader that skips what a former one has taken, but does not
-    take its place. `readers` are the sites and client ids of those that have stopped there.
+    take its place. `readers` are the sites and client ids of those that have stopped there;
+    `trusts`: see `CatchUp`.
     """
 
     kind: ClassVar[str] = "switch"
@@ -169,6 +171,7 @@ class Switch:
     handovers: tuple[HandOver, ...] = ()
     joining: tuple[HandOver, ...] = ()
     readers: tuple[tuple[str, str], ...] = ()
+    trusts: tuple[str, ...] = ()
     job_name: None = None
 
     def __str__(self) -> str:

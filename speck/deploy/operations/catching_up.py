@@ -41,7 +41,8 @@ def catch_up(context: Context, operation: CatchUp, doubt: Doubt | None = None) -
     site, clients = operation.job.source_site, (operation.client_id, *operation.readers)
     view = context.views.view(site, clients)
     go_on = partial(catch_up, context, operation)
-    waiting = _judge(context, site, operation.readers, view, doubt, go_on)
+    judged = [each for each in operation.readers if each not in operation.trusts]
+    waiting = _judge(context, site, judged, view, doubt, go_on)
     if waiting is not None:
         return waiting
     readers = operation.readers or (operation.client_id,)
@@ -139,7 +140,8 @@ def switch(context: Context, operation: Switch, doubt: Doubt | None = None) -> O
     """Store the next incarnations of the jobs, which have not been started yet, and what new
     readers skip. `doubt`: see `catch_up`."""
     for site in sorted({site for site, _ in operation.readers}):
-        readers = [client_id for at, client_id in operation.readers if at == site]
+        there = (client_id for at, client_id in operation.readers if at == site)
+        readers = [client_id for client_id in there if client_id not in operation.trusts]
         view = context.views.view(site, readers)
         go_on = partial(switch, context, operation)
         waiting = _judge(context, site, readers, view, doubt, go_on)

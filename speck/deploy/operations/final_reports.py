@@ -131,14 +131,12 @@ class StoppedReader(NamedTuple):
 def judge_readers(
     context: Context, site: str, client_ids: Collection[str], view: BrokerView
 ) -> dict[StoppedReader, Restart]:
-    """Whether the broker of a site has been restarted since readers there were asked to stop. Not
-    of those of which that is stored: they have said it again, or what is known of them has to
-    do."""
+    """Whether the broker of a site has been restarted since readers there were asked to stop."""
     judged: dict[StoppedReader, Restart] = {}
     for client_id in client_ids:
         session = context.records.sessions.get(context.scope, client_id, site)
         incarnation = context.find_incarnation(session.job_name or "") if session else None
-        if session is None or incarnation is None or incarnation.is_forgotten:
+        if session is None or incarnation is None:
             continue
         run = incarnation.run
         if run is not None and run.job.source == session.link:

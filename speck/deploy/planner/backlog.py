@@ -163,6 +163,9 @@ def _collect(situation: Situation, followers: Followers, meanwhile: Mapping[str,
                 continue
             lineage = lineage_of.get(session.client_id)
             reader = _find_first_reader(situation, followers, session, lineage, backlog)
+            if reader is None and _comes_beside(situation, session, backlog):
+                lineage = lineage_of.get(session.follows or "")
+                reader = _find_as_reserved(situation, session, backlog)
             if reader is None or _is_out_of_reach(situation, reader):
                 continue
             backlog = backlog.sparing(session, lineage)
@@ -305,6 +308,30 @@ def _find_first_reader(
         if not _has_circle([reader, *waiting.values(), *others]):
             return reader
     return None
+
+
+def _comes_beside(situation: Situation, session: Session, backlog: Backlog) -> bool:
+    """Whether the session's reader was to follow one beside another reader, which is given the link
+    to complete that change: what comes from there on is for both."""
+    present = situation.present.by_id
+    return session.beside and any(
+        owner.client_id == session.follows == present[client_id].follows
+        for client_id, owner in backlog.handed_back.items()
+        if client_id in present
+    )
+
+
+def _find_as_reserved(situation: Situation, session: Session, backlog: Backlog) -> Job | None:
+    """The session's reader as it was to run; None if it cannot beside the others."""
+    if session.job is None or not session.usable or session.job_name in backlog.jobs:
+        return None
+    reader = replace(session.job, state=DesiredState.RUNNING)
+    others = [
+        incarnation.job
+        for name, incarnation in situation.inventory.jobs.items()
+        if name not in (session.job_name, *backlog.jobs) and is_live(situation, incarnation)
+    ]
+    return None if _has_circle([reader, *backlog.jobs.values(), *others]) else reader
 
 
 def _has_circle(jobs: Iterable[Job]) -> bool:

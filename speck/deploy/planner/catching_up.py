@@ -7,11 +7,11 @@ stored for all of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 
 from speck.deploy.planner.decisions import Decision, is_rewired
-from speck.deploy.planner.handovers import list_others, make_handover, own_session
+from speck.deploy.planner.handovers import list_others, make_handover, own_session, trusts
 from speck.deploy.planner.sessions import is_new_reader
 from speck.deploy.planner.sinks import list_former_sinks
 from speck.deploy.planner.situation import Situation
@@ -54,7 +54,13 @@ def make_catch_up(
         tuple(own_session(situation, each) for each in readers),
         not (situation.present.reserved_links | situation.outside.readers).isdisjoint(job.port),
         list_former_sinks(situation, reader, job),
+        _list_trusted(situation, readers),
     )
+
+
+def _list_trusted(situation: Situation, readers: Iterable[Incarnation]) -> tuple[str, ...]:
+    """The client ids of those of which what is known has to do."""
+    return tuple(own_session(situation, each) for each in readers if trusts(situation, each))
 
 
 def switch(
@@ -76,7 +82,8 @@ def switch(
     after += ids(reserved.of.get(client_id) for client_id in given_a_place)
     sites = sorted({d.old.job.source_site for d in changing if d.old is not None})
     places = _list_places(wiring)
-    operation = Switch(sites[0], tuple(starts), tuple(handovers), tuple(joining), places)
+    trusted = _list_trusted(wiring.situation, (d.old for d in changing if d.old is not None))
+    operation = Switch(sites[0], tuple(starts), tuple(handovers), tuple(joining), places, trusted)
     steps = StepList(numbers)
     step = steps.add(operation, after, _explain(wiring))
     of = {**stopped.of, **dict.fromkeys((d.job_name for d in changing), step)}

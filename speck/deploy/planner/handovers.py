@@ -195,7 +195,7 @@ def trusts(situation: Situation, reader: Incarnation) -> bool:
     if not situation.conditions.drops:
         return False
     run = reader.run or reader
-    is_tried = own_session(situation, run) in situation.conditions.has_read
+    is_tried = run.engine_job_id in situation.conditions.has_read
     return is_tried or situation.is_engine_silent(run.job.engine)
 
 

@@ -31,7 +31,7 @@ class Settling:
     stopping: Sequence[Incarnation] = ()
     forgotten: Sequence[Incarnation] = ()
     reads: frozenset[str] = frozenset()
-    """The client ids of those of the latter that are tried once, with consent to drop queues."""
+    """The engine job ids of those of the latter that are tried once: queues may be dropped."""
 
     @property
     def readers(self) -> Sequence[Incarnation]:
@@ -43,7 +43,7 @@ def find_settling(wiring: Wiring, stage: Wiring) -> Settling:
     the `stage` that comes first."""
     forgotten = find_forgotten(wiring, stage)
     once = forgotten if wiring.situation.conditions.drops else ()
-    reads = frozenset(own_session(wiring.situation, each) for each in once)
+    reads = frozenset(each.run.engine_job_id for each in once if each.run is not None)
     return Settling(find_stopping(wiring), forgotten, reads)
 
 

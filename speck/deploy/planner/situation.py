@@ -48,7 +48,8 @@ class Conditions:
     leave: frozenset[str] = frozenset()
     """Jobs that stay as they are deployed, whatever is desired."""
     has_read: frozenset[str] = frozenset()
-    """Client ids of sessions that this change has read first, and does not read again."""
+    """Client ids of sessions that this change has read first, and does not read again; engine job
+    ids of readers that were to say again what they had taken."""
 
     @property
     def drops(self) -> bool:

@@ -135,3 +135,18 @@ def test_a_reader_says_again_what_it_has_taken_and_takes_nothing(bench: Bench) -
 def take(count: int) -> None:
     World.current().feed("tcp://edge-a.test:1883", "A-in", [b"r"] * count, "sensor")
     World.current().pump()
+
+
+def test_none_goes_on_by_what_is_forgotten_unless_it_has_to_do(
+    bench: Bench, reader: Reader
+) -> None:
+    """Of two that catch up at a time, the first may have stored it just now."""
+    context = stop_both(bench, reader)
+    for name in ("Old", "New"):
+        bench.records.write(bench.records.incarnations.put("c", find(bench, name).forgotten()))
+    with pytest.raises(PermanentError, match=FORGOTTEN):
+        catch_up(context, CATCH_UP)
+    with pytest.raises(PermanentError, match=FORGOTTEN):
+        switch(context, SWITCH)
+    assert catch_up(context, replace(CATCH_UP, trusts=(OLD, NEW))) == Done()
+    assert switch(context, replace(SWITCH, trusts=(OLD, NEW))) == Done()

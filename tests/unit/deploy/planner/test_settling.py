@@ -56,7 +56,7 @@ def test_with_consent_to_drop_queues_it_is_tried_once() -> None:
     inventory = forget(deployed(AX, BY), "B")
     plan = plan_jobs(inventory, AY, BX, drop_queues=True)
     assert plan.gate and plan.gate.failed_too
-    assert plan.reads == {client_id(BY)}
+    assert plan.reads == {inventory.jobs["B"].engine_job_id}
     then = plan_jobs(inventory, AY, BX, drop_queues=True, has_read=plan.reads)
     assert any(isinstance(each.operation, Switch) for each in then.steps)
 
@@ -93,7 +93,8 @@ def test_so_does_a_reader_that_is_followed(drop_queues: bool) -> None:
     plan = plan_jobs(inventory, FEED, NEW, drop_queues=drop_queues)
     assert plan.gate
     assert [str(step.operation) for step in plan.steps] == ["catch up edge-a/T of old"]
-    then = plan_jobs(inventory, FEED, NEW, drop_queues=True, has_read=frozenset({client_id(OLD)}))
+    tried = frozenset({inventory.jobs["old"].engine_job_id})
+    then = plan_jobs(inventory, FEED, NEW, drop_queues=True, has_read=tried)
     (handover,) = (s.operation for s in then.steps if isinstance(s.operation, HandOver))
     assert handover.trusts
 
