@@ -139,14 +139,6 @@ def _then(context: Context, outcome: Outcome, follow: Callable[[], Outcome]) -> 
 def switch(context: Context, operation: Switch, doubt: Doubt | None = None) -> Outcome:
     """Store the next incarnations of the jobs, which have not been started yet, and what new
     readers skip. `doubt`: see `catch_up`."""
-    for site in sorted({site for site, _ in operation.readers}):
-        there = (client_id for at, client_id in operation.readers if at == site)
-        readers = [client_id for client_id in there if client_id not in operation.trusts]
-        view = context.views.view(site, readers)
-        go_on = partial(switch, context, operation)
-        waiting = _judge(context, site, readers, view, doubt, go_on)
-        if waiting is not None:
-            return waiting
     names = {context.source_client_id(each.job) for each in operation.starts}
     for handover in operation.handovers:
         names |= {handover.former, handover.client_id, *handover.others}
@@ -155,6 +147,15 @@ def switch(context: Context, operation: Switch, doubt: Doubt | None = None) -> O
     joined = {
         each.former: context.views.view(each.site, (each.former,)) for each in operation.joining
     }
+    # after these views: had the broker been restarted before one of them, it shows now
+    for site in sorted({site for site, _ in operation.readers}):
+        there = (client_id for at, client_id in operation.readers if at == site)
+        readers = [client_id for client_id in there if client_id not in operation.trusts]
+        view = context.views.view(site, readers)
+        go_on = partial(switch, context, operation)
+        waiting = _judge(context, site, readers, view, doubt, go_on)
+        if waiting is not None:
+            return waiting
     with context.noting.all_of(names):
         context.records.write(_put_switch(context, operation, views, joined))
     return Done()

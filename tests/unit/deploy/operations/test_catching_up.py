@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
@@ -13,6 +15,8 @@ from speck.deploy.operations.outcome import Done
 from speck.errors import PermanentError
 from speck.model.incarnation import EndState, Incarnation, StartState
 from speck.model.job_operations import CatchUp, Stop, Switch
+from speck.model.link_operations import HandOver
+from speck.model.observation import BrokerView
 from tests.unit.deploy.execution.test_executor import DONE, Bench, broker, job, start, states
 from tests.unit.deploy.operations.test_draining import (
     NEW,
@@ -150,3 +154,19 @@ def test_none_goes_on_by_what_is_forgotten_unless_it_has_to_do(
         switch(context, SWITCH)
     assert catch_up(context, replace(CATCH_UP, trusts=(OLD, NEW))) == Done()
     assert switch(context, replace(SWITCH, trusts=(OLD, NEW))) == Done()
+
+
+def test_what_is_handed_over_at_a_switch_was_read_before_its_broker_was_asked_for_a_restart(
+    bench: Bench, reader: Reader
+) -> None:
+    """It may be restarted between two looks at it."""
+    context, view = stop_both(bench, reader), reader.view
+
+    def look(site: str, client_ids: Collection[str] | None = None) -> BrokerView:
+        seen = view(site, client_ids)
+        restart(bench)
+        return seen
+
+    joining = HandOver("edge-a", JOB.source, "speck-i-Third-1", "Third", OLD, "Old")
+    with patch.object(context.views, "_view", look), pytest.raises(PermanentError, match=FORGOTTEN):
+        switch(context, replace(SWITCH, joining=(joining,)))
