@@ -332,6 +332,15 @@ def draw_steps(seed: int, draw: Callable[[random.Random], str] = draw_wiring) ->
     return steps
 
 
+def draw_third(seed: int) -> list[Step]:
+    """A change with trouble, after which neither is it made again nor rolled back: a third wiring is
+    wanted. No test runs these: docs/guarantees.md says how many lose or repeat."""
+    dice = random.Random(seed * 104729 + 7)
+    one, two, three = (draw_wiring(dice) for _ in range(3))
+    trouble = _draw_trouble(dice, two, KINDS[1 + seed % 3])
+    return [Step(one), Step(two, trouble), Step(three)]
+
+
 def _draw_trouble(dice: random.Random, wiring: str, kind: str) -> Trouble:
     if kind == "cancel":
         return Cancelled(dice.randint(1, 40))

@@ -13,16 +13,28 @@ from speck.deploy.planner.wire import wire
 from speck.model.composition import Composition
 from speck.model.incarnation import Inventory
 from speck.model.job import DesiredState
+from speck.model.job_operations import Start
+from speck.model.link import Link
 from tests.unit.deploy.planner.test_handovers import (
     FEED,
+    NEW,
     OLD,
+    OTHER,
     client_id,
     end_jobs,
+    list_handovers,
     reader,
     session,
     with_sessions,
 )
-from tests.unit.deploy.planner.test_planner import INSTALLATION, deployed, job, running, sink_of
+from tests.unit.deploy.planner.test_planner import (
+    INSTALLATION,
+    deployed,
+    job,
+    plan_jobs,
+    running,
+    sink_of,
+)
 
 FEED2 = job("feed2", "edge-a/in", "edge-a/T")
 BEFORE = reader("before", "cloud/z")
@@ -77,3 +89,23 @@ def test_it_gives_way_if_its_records_are_read_first_where_they_were_taken_before
     backlog = read_first(come_after("before", instead_of=own.client_id))
     assert backlog.reads == {own.client_id}
     assert backlog.giving_way.keys() == {"old"}
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_reader_that_waits_beside_one_which_completes_a_change_reads_first_too(
+    waits: bool,
+) -> None:
+    """What came since the old reader's end is for both of them, whatever is wanted next."""
+    tail = job("tail", "cloud/x", "cloud/y", site="cloud")
+    follows = {"follows": client_id(OLD)} if waits else {"former": client_id(BEFORE)}
+    inventory = with_sessions(
+        end_jobs(deployed(FEED, OLD, tail), "old"),
+        session(OLD, begun=True, job=OLD),
+        session(NEW, follows=client_id(OLD), whole=True, job=NEW),
+        session(OTHER, beside=True, whole=True, job=OTHER, **follows),
+    )
+    plan = plan_jobs(inventory, FEED, reader("third"), replace(tail, sink=Link("cloud", "out")))
+    assert plan.gate
+    assert list_handovers(plan) == {"new": "old", **({"other": "old"} if waits else {})}
+    starts = {step.operation.job_name for step in plan.steps if isinstance(step.operation, Start)}
+    assert starts == {"new", *(("other",) if waits else ())}
