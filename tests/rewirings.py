@@ -333,8 +333,8 @@ def draw_steps(seed: int, draw: Callable[[random.Random], str] = draw_wiring) ->
 
 
 def draw_third(seed: int) -> list[Step]:
-    """A change with trouble, after which neither is it made again nor rolled back: a third wiring is
-    wanted. No test runs these: docs/guarantees.md says how many lose or repeat."""
+    """A change with trouble, after which it is neither made again nor rolled back: a third wiring
+    is wanted. No test runs these: docs/guarantees.md says how many lose or repeat."""
     dice = random.Random(seed * 104729 + 7)
     one, two, three = (draw_wiring(dice) for _ in range(3))
     trouble = _draw_trouble(dice, two, KINDS[1 + seed % 3])
