@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 from speck.model.composition import Composition, CompositionDescription, Port, Reader
-from speck.model.job import Job, JobDescription
+from speck.model.job import Job
 from speck.model.link import Link
 from speck.spec.drawing import to_dot, to_json, to_mermaid
 from speck.spec.topology import End, Graph, Node
+from tests.sample_graph import described, graph
 from tests.sample_job import make_job
-
-
-def node(index: int, text: str, site: str = "s") -> Node:
-    """`A: x -> y` as a job on one broker."""
-    name, links = text.split(": ")
-    source, sink = links.split(" -> ")
-    return Node(name, site, Link("b", source), (Link("b", sink),), index)
-
-
-def graph(*texts: str, ends: tuple[End, ...] = ()) -> Graph:
-    return Graph(tuple(node(index, text) for index, text in enumerate(texts)), ends)
-
-
-def described(name: str, source: str, sink: str, **places: str) -> JobDescription:
-    return JobDescription(
-        job_name=name,
-        source_topic=source,
-        sink_topic=sink,
-        entry_class="E",
-        job_path="j",
-        **places,  # type: ignore[arg-type]
-    )
 
 
 def test_json() -> None:

@@ -8,31 +8,9 @@ import pytest
 
 from speck.errors import InvalidError, Problem
 from speck.model.composition import CompositionDescription, Port
-from speck.model.job import JobDescription
 from speck.model.link import Link
 from speck.spec.topology import Edge, End, Graph, Node, check
-
-
-def node(index: int, text: str, site: str = "s") -> Node:
-    """`A: x -> y` as a job on one broker."""
-    name, links = text.split(": ")
-    source, sink = links.split(" -> ")
-    return Node(name, site, Link("b", source), (Link("b", sink),), index)
-
-
-def graph(*texts: str, ends: tuple[End, ...] = ()) -> Graph:
-    return Graph(tuple(node(index, text) for index, text in enumerate(texts)), ends)
-
-
-def described(name: str, source: str, sink: str, **places: str) -> JobDescription:
-    return JobDescription(
-        job_name=name,
-        source_topic=source,
-        sink_topic=sink,
-        entry_class="E",
-        job_path="j",
-        **places,  # type: ignore[arg-type]
-    )
+from tests.sample_graph import described, graph, node
 
 
 def test_edges_follow_from_links() -> None:
