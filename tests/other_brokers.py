@@ -51,6 +51,19 @@ ARTEMIS = """<configuration xmlns="urn:activemq">
 </configuration>
 """
 
+ALLOWING = """
+import com.hivemq.HiveMQServer;
+import com.hivemq.configuration.service.InternalConfigurations;
+
+public class HiveMq {
+    public static void main(String[] args) throws Exception {
+        // without an extension that authenticates clients it refuses all
+        InternalConfigurations.AUTH_DENY_UNAUTHENTICATED_CONNECTIONS.set(false);
+        HiveMQServer.main(args);
+    }
+}
+"""
+
 EMBEDDED = """
 import org.apache.activemq.artemis.core.server.embedded.EmbeddedActiveMQ;
 
@@ -111,7 +124,8 @@ def _hivemq(jars: Path, folder: Path, port: int) -> list[str]:
     ]
     opens += ["--add-opens=java.base/sun.nio.ch=ALL-UNNAMED"]
     properties = [f"-D{key}={value}" for key, value in settings.items()]
-    return [*opens, *properties, "-cp", f"{jars}/*", "com.hivemq.HiveMQServer"]
+    (folder / "HiveMq.java").write_text(ALLOWING)
+    return [*opens, *properties, "-cp", f"{jars}/*", str(folder / "HiveMq.java")]
 
 
 def _artemis(jars: Path, folder: Path, port: int) -> list[str]:

@@ -403,6 +403,30 @@ def mounted(server: Mosquitto) -> Iterator[list[str]]:
         loop.close()
 
 
+SAYS_NOTHING_OF_READERS = (
+    "test_published_records_reach_readers_in_order_and_those_without_one_are_counted",
+    "test_a_tap_sees_what_is_published_and_leaves_the_readers_alone",
+    "test_a_session_takes_no_marks_before_its_reader_was_there",
+)
+IS_OUT_OF_ORDER = (
+    "test_a_reserved_session_keeps_what_is_published_while_its_reader_is_away",
+    "test_reserving_again_takes_nothing_and_keeps_the_order",
+    "test_a_mark_goes_through_the_session_of_its_reader_behind_what_waits_there",
+)
+
+
+def mark_gap_of_artemis(request: pytest.FixtureRequest) -> None:
+    """Its PUBACK does not say that a topic has no subscribers, and of hundreds of queued messages
+    it now and then delivers one too early: not each time, hence no strict mark."""
+    name = request.node.originalname
+    if name in SAYS_NOTHING_OF_READERS:
+        reason = "it does not report that a message has no reader"
+        request.node.add_marker(pytest.mark.xfail(strict=True, reason=reason))
+    if name in IS_OUT_OF_ORDER:
+        reason = "it delivers out of order"
+        request.node.add_marker(pytest.mark.xfail(strict=False, reason=reason))
+
+
 @pytest.fixture(
     params=[
         *("memory", "canal", "canal of 3 parts", "mosquitto", "mosquitto of many sites", "kafka"),
@@ -423,6 +447,8 @@ def bench(
         yield KafkaBench(request.getfixturevalue("empty_kafka"))
         return
     if request.param in ("hivemq", "artemis"):
+        if request.param == "artemis":
+            mark_gap_of_artemis(request)
         address = request.getfixturevalue(f"{request.param}_address")
         yield OtherBench(address)
         return
@@ -490,7 +516,12 @@ def test_a_broker_that_keeps_logs_knows_what_everybody_has_sent_and_taken(bench:
     assert broker.view(["two"]).lag("two", topic, []) == 0
 
 
-@pytest.fixture(params=["canal", "canal of 3 parts", "kafka", "kafka of 3 parts"])
+@pytest.fixture(
+    params=[
+        *("canal", "canal of 3 parts", "kafka"),
+        pytest.param("kafka of 3 parts", marks=pytest.mark.long),
+    ]
+)
 def canal(request: pytest.FixtureRequest) -> Iterator[LogBench]:
     """A broker that keeps logs, of one part or of several."""
     parts = 3 if "3" in request.param else 1
@@ -944,7 +975,7 @@ def test_calls_may_overlap(bench: Bench) -> None:
 
     def work(number: int) -> None:
         together.wait(60)
-        for round_ in range(4):
+        for round_ in range(2):
             broker.reserve(f"job-{number}-{round_}", bench.topic(f"topic/{number}"))
             broker.view()
 
@@ -953,7 +984,7 @@ def test_calls_may_overlap(bench: Bench) -> None:
 
     for number in range(threads):
         bench.publish(bench.topic(f"topic/{number}"), [b"x"])
-        assert bench.drain(f"job-{number}-3") == [b"x"]
+        assert bench.drain(f"job-{number}-1") == [b"x"]
 
 
 @pytest.mark.parametrize(
