@@ -240,8 +240,9 @@ def test_a_cloud_may_have_kafka(small: Fog, tmp_path: Path, is_encrypted: bool) 
 
     up()
     (body,) = small.site_bodies()
-    small.write_credentials(tmp_path)
-    credentials = tmp_path / CREDENTIALS if is_encrypted else None
+    folder = tmp_path / "credentials"
+    small.write_credentials(folder)
+    credentials = folder / CREDENTIALS if is_encrypted else None
     target = Target(body["broker"]["address"], credentials, timeout_s=30)
     broker = open_broker(body["broker"]["kind"], target)
     broker.reserve("speck-a", "t")
