@@ -35,11 +35,11 @@ GROUPS = {
     r"tests/e2e/|tests/services/test_(calibration|fog)\.py": "fog",
     r"tests/faults/": "faults",
     r"tests/contracts/(?!test_storage)": "flink",
-    r"tests/services/test_(agents_flink|flink_traps|link_reports)\.py": "flink",
+    r"tests/services/test_(agents_flink|flink_traps|kafka_broker|link_reports)\.py": "flink",
     r"tests/services/analyzer/|tests/unit/bench/test_duckdb_analysis\.py": "spark",
 }
 """Pattern of a test's id -> its group. The tests of a group run in one process, one after the
-other, and share what is started once: a fog, an engine, Spark. A second fog costs more time than it
+other, and share what is started once: a fog, an engine, Kafka, Spark. A second fog costs more time than it
 saves: on two cores its engines take half of one even while they wait."""
 
 SHARING = {group for group in GROUPS.values() if group is not MODULE}
