@@ -39,8 +39,8 @@ GROUPS = {
     r"tests/services/analyzer/|tests/unit/bench/test_duckdb_analysis\.py": "spark",
 }
 """Pattern of a test's id -> its group. The tests of a group run in one process, one after the
-other, and share what is started once: a fog, an engine, Kafka, Spark. A second fog costs more time than it
-saves: on two cores its engines take half of one even while they wait."""
+other, and share what is started once: a fog, an engine, Kafka, Spark. A second fog costs more time
+than it saves: on two cores its engines take half of one even while they wait."""
 
 SHARING = {group for group in GROUPS.values() if group is not MODULE}
 
