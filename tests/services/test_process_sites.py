@@ -171,7 +171,9 @@ def _end(land: Land) -> None:
         end_programs(land.folder / site)
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize(
+    "delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"]
+)
 def test_a_program_moves_under_load_and_nothing_is_lost(land: Land, delivery: str) -> None:
     land.apply("edge-a", delivery=delivery)
     with land.load():
@@ -189,7 +191,9 @@ def test_a_program_moves_under_load_and_nothing_is_lost(land: Land, delivery: st
     assert land.service.compositions.delete("c", DONE.wait_s, drop_queues=True).done
 
 
-@pytest.mark.parametrize("what", ["program", "runner", "agent"])
+@pytest.mark.parametrize(
+    "what", ["program", "runner", pytest.param("agent", marks=pytest.mark.long)]
+)
 def test_whatever_is_killed_comes_back_and_nothing_is_lost(land: Land, what: str) -> None:
     land.apply("edge-a", delivery="exactly_once")
     before = land.find_program()

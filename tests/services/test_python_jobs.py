@@ -19,6 +19,7 @@ from tests.python_jobs import CLIENT_ID, PythonJob, build_programs, publisher, r
 from tests.waiting import wait_for
 
 SINK_ID = f"{CLIENT_ID}-out"
+DELIVERIES = (pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once")
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +100,7 @@ def test_records_pass_in_order_with_stamps_and_bookkeeping(place: Place) -> None
         assert numbers(records) == list(range(320)), "a stop publishes nothing twice"
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", DELIVERIES)
 def test_a_program_that_is_killed_loses_nothing(place: Place, delivery: str) -> None:
     with reading(place.broker.address, place.topics[1]) as records:
         for kill in range(4):
@@ -121,7 +122,7 @@ def test_a_program_that_is_killed_loses_nothing(place: Place, delivery: str) -> 
         assert taken.missing == {"src": {1: 0}}
 
 
-@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+@pytest.mark.parametrize("delivery", DELIVERIES)
 def test_a_broker_that_is_killed_gets_again_what_it_forgot(
     archive: Path, mosquitto_server: Mosquitto, tmp_path: Path, delivery: str
 ) -> None:
@@ -172,6 +173,7 @@ def test_batches_are_written_and_read(place: Place) -> None:
     assert 0 < sent < sum(len(record.payload) + 60 for record in records) / 3
 
 
+@pytest.mark.long
 def test_a_batch_is_taken_record_by_record(place: Place, archive: Path, tmp_path: Path) -> None:
     """Another program reads what the first has sent in batches, and is killed in between."""
     address, end = place.broker.address, f"end/{tmp_path.name}"
@@ -235,6 +237,7 @@ def test_records_without_a_reader_are_held_until_there_is_one(place: Place) -> N
     wait_for(lambda: (s := place.sent()) is not None and s.unread == 0, "the announcement", 60)
 
 
+@pytest.mark.long
 def test_records_that_are_too_large_are_left_out_and_counted(place: Place) -> None:
     place.job.start("forward", "--max-record-bytes", "3")
     place.publish(102)
@@ -245,6 +248,7 @@ def test_records_that_are_too_large_are_left_out_and_counted(place: Place) -> No
     assert sent.left_out == 2
 
 
+@pytest.mark.long
 def test_a_session_that_is_lost_is_made_again_and_announced(place: Place) -> None:
     place.binder.release(CLIENT_ID, place.topics[0], last_reader=False)
     place.job.start("forward")
@@ -253,6 +257,7 @@ def test_a_session_that_is_lost_is_made_again_and_announced(place: Place) -> Non
     assert place.job.report()["counters"]["sessionsLost"] == 1
 
 
+@pytest.mark.long
 def test_a_link_that_was_the_jobs_before_gets_what_is_left(
     place: Place, archive: Path, tmp_path: Path
 ) -> None:
