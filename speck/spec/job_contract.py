@@ -42,7 +42,7 @@ PORT_FLAG = "port"
 """A further argument, for a job whose sink writes to several links of its broker: the topic of each
 and the client id with which it reports what it has sent there, those of the other flags first. It
 numbers what it sends to each by itself, also if it is to send again to one of them only. No
-description asks for it, and the connector of Flink jobs does not read it yet."""
+description asks for it yet."""
 
 PLACEHOLDERS = tuple(flag.replace("-", "_") for flag in (*FLAGS, *LINK_FLAGS))
 

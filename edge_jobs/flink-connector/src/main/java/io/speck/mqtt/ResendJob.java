@@ -46,7 +46,7 @@ public final class ResendJob {
                         .setParallelism(1);
         SpeckJob.addSink(
                 nothing,
-                LinkSink.resending(contract.sink(), contract.attempt(), contract.settings()));
+                LinkSink.resending(contract.port(), contract.attempt(), contract.settings()));
         return contract.sink().clientId();
     }
 }

@@ -3,6 +3,7 @@ package io.speck.mqtt;
 import io.speck.flink.sink.LinkSink;
 import io.speck.flink.source.LinkSource;
 import io.speck.link.JobContract;
+import io.speck.link.sink.LinkChooser;
 import java.util.Set;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.configuration.CheckpointingOptions;
@@ -19,8 +20,11 @@ import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
  * --job-name NAME  --client-id ID  --epoch N (this incarnation's attempt)
  * --sink-client-id ID   of this sink on this link (the client id and "-out"): what a checkpoint has
  *                       left to send under it goes to where the link is now
+ * --port TEXT           all links of this sink, at its broker: {@code <topic>/<client id>}, joined
+ *                       by ";", topics percent-encoded; the first is that of the other arguments
  * --source-broker tcp://HOST:PORT  --source-topic TOPIC
- * --sink-broker tcp://HOST:PORT    --sink-topic TOPIC   (ssl://HOST:PORT: encrypted)
+ * --sink-broker tcp://HOST:PORT    --sink-topic TOPIC   (ssl://HOST:PORT: encrypted; for Kafka
+ *                       kafka://HOST:PORT,HOST:PORT and kafka+ssl://HOST:PORT)
  * --delivery at_most_once|at_least_once|exactly_once   (at_least_once)
  * --sink-readers none|some                             (none; until the broker says otherwise)
  * --receive-maximum N   most messages unacknowledged at once, to 65534 (10000)
@@ -111,9 +115,20 @@ public final class SpeckJob {
                 .setParallelism(1);
     }
 
-    /** Publishes each record as a message of the sink topic. Call once. */
+    /** Publishes each record to the sink topic, or to those of a port in turn. Call once. */
     public void sink(DataStream<byte[]> records) {
-        addSink(records, new LinkSink(contract.sink(), contract.attempt(), contract.settings()));
+        sink(records, LinkChooser.inTurn());
+    }
+
+    /**
+     * The same for a job whose records do not go to the links of a port in turn. Call once.
+     *
+     * @param chooser says to which link a record goes
+     */
+    public void sink(DataStream<byte[]> records, LinkChooser chooser) {
+        addSink(
+                records,
+                new LinkSink(contract.port(), chooser, contract.attempt(), contract.settings()));
     }
 
     /** Under the same id in each job, by which its state is found. */

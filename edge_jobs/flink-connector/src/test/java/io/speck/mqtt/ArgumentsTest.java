@@ -17,6 +17,7 @@ import java.util.Set;
 import java.util.TreeSet;
 import java.util.regex.Pattern;
 import java.util.stream.Collectors;
+import java.util.stream.Stream;
 import org.apache.flink.configuration.Configuration;
 import org.apache.flink.configuration.ExecutionOptions;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
@@ -168,5 +169,29 @@ class ArgumentsTest {
         slow.enableCheckpointing(7000);
         SpeckJob.from(CONTRACT, slow);
         assertEquals(7000, slow.getCheckpointConfig().getCheckpointInterval());
+    }
+
+    @Test
+    void aPortNamesAllLinksTheFirstOfThemTwice() {
+        Parameters two =
+                Parameters.of(
+                        with("--sink-client-id", "one-out", "--port", "b/one-out;c%2Fd/two-out"));
+        JobContract contract = JobContract.parse(two);
+        assertEquals(contract.sink(), contract.port().get(0));
+        assertEquals("c/d", contract.port().get(1).topic());
+        assertEquals("two-out", contract.port().get(1).clientId());
+        assertEquals(1, JobContract.parse(Parameters.of(CONTRACT)).port().size());
+        for (String wrong : List.of("b", "b/", "other/one-out;b/x-out")) {
+            Parameters parameters =
+                    Parameters.of(with("--sink-client-id", "one-out", "--port", wrong));
+            Exception refusal =
+                    assertThrows(
+                            IllegalArgumentException.class, () -> JobContract.parse(parameters));
+            assertTrue(refusal.getMessage().startsWith("cannot use --port"));
+        }
+    }
+
+    private static String[] with(String... more) {
+        return Stream.concat(Stream.of(CONTRACT), Stream.of(more)).toArray(String[]::new);
     }
 }

@@ -3,10 +3,10 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.speck.link.testing.Wait;
 import io.speck.mqtt.testing.CountingProxy;
 import io.speck.mqtt.testing.JobTest;
 import io.speck.mqtt.testing.ReportedMetrics;
-import io.speck.mqtt.testing.Wait;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.params.ParameterizedTest;

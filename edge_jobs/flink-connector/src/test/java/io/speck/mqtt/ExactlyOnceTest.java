@@ -4,13 +4,13 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.speck.link.testing.Wait;
 import io.speck.mqtt.connection.Supervisor;
 import io.speck.mqtt.testing.JobTest;
 import io.speck.mqtt.testing.Mosquitto;
 import io.speck.mqtt.testing.ReportedMetrics;
 import io.speck.mqtt.testing.TestClient;
 import io.speck.mqtt.testing.TestJob;
-import io.speck.mqtt.testing.Wait;
 import java.net.URI;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.speck.link.testing.Wait;
 import io.speck.mqtt.testing.JobTest;
 import io.speck.mqtt.testing.Mosquitto;
 import io.speck.mqtt.testing.Mqtt311Proxy;
@@ -11,7 +12,6 @@ import io.speck.mqtt.testing.ReportedMetrics;
 import io.speck.mqtt.testing.ShortReadyTimeout;
 import io.speck.mqtt.testing.TestClient;
 import io.speck.mqtt.testing.TestJob;
-import io.speck.mqtt.testing.Wait;
 import java.util.HashSet;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;

@@ -3,6 +3,7 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.speck.link.testing.Wait;
 import io.speck.mqtt.testing.CuttingProxy;
 import io.speck.mqtt.testing.JobTest;
 import io.speck.mqtt.testing.Mosquitto;
@@ -11,7 +12,6 @@ import io.speck.mqtt.testing.ShortReadyTimeout;
 import io.speck.mqtt.testing.TestCertificate;
 import io.speck.mqtt.testing.TestClient;
 import io.speck.mqtt.testing.TestJob;
-import io.speck.mqtt.testing.Wait;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.nio.charset.StandardCharsets;

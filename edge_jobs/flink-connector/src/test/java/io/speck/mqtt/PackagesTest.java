@@ -19,11 +19,12 @@ import org.junit.jupiter.api.Test;
 class PackagesTest {
     private static final Path EDGE_JOBS = Path.of("..");
     private static final Path SOURCES = Path.of("src", "main", "java");
-    private static final Set<String> MODULES = Set.of("link-core", "mqtt", "flink-connector");
+    private static final Set<String> MODULES = Set.of("link-core", "mqtt", "kafka", "flink-connector");
     private static final Pattern OURS = Pattern.compile("\\bio\\.speck\\.([a-z.]+)\\.[A-Z]");
     private static final Pattern FLINK = Pattern.compile("\\borg\\.apache\\.flink\\.");
 
     private static final String CORE = "link.";
+    private static final Set<String> TRANSPORTS = Set.of("mqtt.connection", "kafka");
     private static final Set<String> ENDS =
             Set.of("link.protocol", "link.transport", "link.metrics");
     private static final Set<String> SHELL =
@@ -43,11 +44,14 @@ class PackagesTest {
                             Map.entry(
                                     "mqtt.bench",
                                     Set.of("link.protocol", "link.transport", "mqtt.connection")),
+                            Map.entry("kafka", Set.of("link.protocol", "link.transport")),
                             Map.entry("flink", Set.of()),
                             Map.entry("flink.metrics", Set.of("link.metrics")),
                             Map.entry("flink.source", with(SHELL, "flink.metrics")),
                             Map.entry("flink.sink", with(SHELL, "flink.metrics")),
-                            Map.entry("mqtt", Set.of("link", "flink.sink", "flink.source"))));
+                            Map.entry(
+                                    "mqtt",
+                                    Set.of("link", "link.sink", "flink.sink", "flink.source"))));
 
     private static Set<String> with(Set<String> some, String more) {
         Set<String> all = new TreeSet<>(some);
@@ -86,7 +90,8 @@ class PackagesTest {
     void noEngineIsKnownToTheCoreAndTheTransports() throws Exception {
         for (Map.Entry<String, List<Path>> each : packages().entrySet()) {
             boolean engineless =
-                    (each.getKey() + ".").startsWith(CORE) || each.getKey().contains("connection");
+                    (each.getKey() + ".").startsWith(CORE)
+                            || TRANSPORTS.contains(each.getKey());
             for (Path file : each.getValue()) {
                 boolean usesFlink = FLINK.matcher(withoutComments(file)).find();
                 assertTrue(!engineless || !usesFlink, file.toString());

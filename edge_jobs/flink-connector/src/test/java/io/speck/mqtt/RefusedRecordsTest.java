@@ -3,13 +3,13 @@ package io.speck.mqtt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.speck.link.testing.Wait;
 import io.speck.mqtt.testing.CuttingProxy;
 import io.speck.mqtt.testing.Mosquitto;
 import io.speck.mqtt.testing.ReportedMetrics;
 import io.speck.mqtt.testing.ShortReadyTimeout;
 import io.speck.mqtt.testing.TestClient;
 import io.speck.mqtt.testing.TestJob;
-import io.speck.mqtt.testing.Wait;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -126,6 +126,7 @@ class RefusedRecordsTest {
             client.publishNumbered("in", 1, 1, 6);
             awaitReport(books, "\"left_out\":1,");
             awaitReport(books, "\"number\":6}");
+            Wait.until("all came", () -> reader.payloads().size() >= 5, reader::payloads);
             assertEquals(List.of("r1", "r3", "r4", "r5", "r6"), reader.payloads());
             job.cancel();
         }

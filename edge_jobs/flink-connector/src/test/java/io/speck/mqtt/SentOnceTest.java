@@ -2,12 +2,12 @@ package io.speck.mqtt;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import io.speck.link.testing.Wait;
 import io.speck.mqtt.testing.JobTest;
 import io.speck.mqtt.testing.Mosquitto;
 import io.speck.mqtt.testing.ReportedMetrics;
 import io.speck.mqtt.testing.TestClient;
 import io.speck.mqtt.testing.TestJob;
-import io.speck.mqtt.testing.Wait;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.HashSet;

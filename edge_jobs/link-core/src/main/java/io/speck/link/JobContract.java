@@ -8,6 +8,10 @@ import io.speck.link.sink.SinkSettings;
 import io.speck.link.transport.Delivery;
 import io.speck.link.transport.LinkConfig;
 import io.speck.link.transport.Transports;
+import java.net.URLDecoder;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Set;
 
 /**
@@ -15,13 +19,14 @@ import java.util.Set;
  * them.
  *
  * @param attempt of the incarnation; newer ones have higher numbers
+ * @param port the links to which the sink writes; the first is that of the single arguments
  * @param handOver what the previous reader of the source link has taken
  * @param until the numbers up to which the source link is read
  */
 public record JobContract(
         String name,
         LinkConfig source,
-        LinkConfig sink,
+        List<LinkConfig> port,
         HandOver handOver,
         Until until,
         long attempt,
@@ -33,6 +38,7 @@ public record JobContract(
                     "client-id",
                     "epoch",
                     "sink-client-id",
+                    "port",
                     "source-broker",
                     "source-topic",
                     "sink-broker",
@@ -67,12 +73,7 @@ public record JobContract(
                         clientId,
                         delivery,
                         parameters.getInt("receive-maximum", RECEIVE_MAXIMUM)),
-                new LinkConfig(
-                        Transports.parse(parameters.get("sink-broker")),
-                        parameters.get("sink-topic"),
-                        parameters.get("sink-client-id", clientId + "-out"),
-                        delivery,
-                        parameters.getInt("sink-window", SINK_WINDOW)),
+                parsePort(parameters, clientId, delivery),
                 HandOver.parse(parameters.get("taken", "")),
                 Until.parse(parameters.get("until", "")),
                 parameters.getLong("epoch", 0),
@@ -83,6 +84,45 @@ public record JobContract(
                         parameters.getLong("resend-bytes", 0),
                         parameters.getLong("resend-state-bytes", SinkSettings.RESEND_STATE_BYTES),
                         parseBatching(parameters)));
+    }
+
+    private static List<LinkConfig> parsePort(
+            Parameters parameters, String clientId, Delivery delivery) {
+        LinkConfig first =
+                new LinkConfig(
+                        Transports.parse(parameters.get("sink-broker")),
+                        parameters.get("sink-topic"),
+                        parameters.get("sink-client-id", clientId + "-out"),
+                        delivery,
+                        parameters.getInt("sink-window", SINK_WINDOW));
+        List<LinkConfig> port = new ArrayList<>();
+        for (String entry : parameters.get("port", "").split(";")) {
+            String[] parts = entry.split("/", -1);
+            if (parts.length == 2 && !parts[0].isEmpty() && !parts[1].isEmpty()) {
+                String topic = URLDecoder.decode(parts[0], StandardCharsets.UTF_8);
+                port.add(
+                        new LinkConfig(
+                                first.broker(), topic, parts[1], delivery, first.window()));
+            } else if (!entry.isEmpty()) {
+                throw refusePort(entry, "it must be <topic>/<client id>");
+            }
+        }
+        if (port.isEmpty()) {
+            return List.of(first);
+        }
+        if (!port.get(0).equals(first)) {
+            throw refusePort(port.get(0).topic(), "the first link must be that of --sink-topic");
+        }
+        return List.copyOf(port);
+    }
+
+    private static IllegalArgumentException refusePort(String entry, String reason) {
+        return new IllegalArgumentException("cannot use --port \"%s\": %s".formatted(entry, reason));
+    }
+
+    /** Returns the first link of the port: of most sinks the only one. */
+    public LinkConfig sink() {
+        return port.get(0);
     }
 
     private static boolean parseReaders(String value) {

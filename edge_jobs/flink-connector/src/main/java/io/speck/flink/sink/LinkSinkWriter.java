@@ -30,7 +30,7 @@ record LinkSinkWriter(LinkWriter writer)
 
     @Override
     public List<SinkState> snapshotState(long checkpoint) {
-        return List.of(writer.snapshot());
+        return writer.snapshot();
     }
 
     @Override

@@ -2,7 +2,7 @@ package io.speck.flink.source;
 
 import io.speck.flink.metrics.FlinkMetrics;
 import io.speck.flink.metrics.TaskCpuTime;
-import io.speck.link.protocol.TakenNumbers;
+import io.speck.link.protocol.ReaderState;
 import io.speck.link.source.LinkReader;
 import java.util.List;
 import java.util.concurrent.CompletableFuture;
@@ -38,7 +38,7 @@ final class LinkSourceReader implements SourceReader<byte[], LinkSplit> {
     /** Before the start when there is something to restore; else soon after it. */
     @Override
     public void addSplits(List<LinkSplit> splits) {
-        splits.forEach(split -> reader.restore(split.taken()));
+        splits.forEach(split -> reader.restore(split.state()));
     }
 
     @Override
@@ -57,8 +57,8 @@ final class LinkSourceReader implements SourceReader<byte[], LinkSplit> {
 
     @Override
     public List<LinkSplit> snapshotState(long checkpoint) {
-        TakenNumbers taken = reader.snapshot(checkpoint);
-        return taken == null ? List.of() : List.of(new LinkSplit(taken));
+        ReaderState state = reader.snapshot(checkpoint);
+        return state == null ? List.of() : List.of(new LinkSplit(state));
     }
 
     @Override

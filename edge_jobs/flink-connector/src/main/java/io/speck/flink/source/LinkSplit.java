@@ -1,24 +1,17 @@
 package io.speck.flink.source;
 
-import io.speck.link.protocol.TakenNumbers;
-import java.io.ByteArrayInputStream;
-import java.io.ByteArrayOutputStream;
-import java.io.DataInputStream;
-import java.io.DataOutputStream;
+import io.speck.link.protocol.ReaderState;
 import java.io.IOException;
 import org.apache.flink.api.connector.source.SourceSplit;
 import org.apache.flink.core.io.SimpleVersionedSerializer;
 
-/**
- * The one split of a source. It holds what was taken, but neither broker nor topic: these come from
- * the arguments at each start, so a job finds its numbers again after its link has moved.
- */
-record LinkSplit(TakenNumbers taken) implements SourceSplit {
+/** The one split of a source: the state of its reader. */
+record LinkSplit(ReaderState state) implements SourceSplit {
     private static final String ID = "link";
 
     /** Creates the split of a source that has taken nothing. */
     static LinkSplit empty() {
-        return new LinkSplit(new TakenNumbers());
+        return new LinkSplit(ReaderState.empty());
     }
 
     @Override
@@ -27,28 +20,19 @@ record LinkSplit(TakenNumbers taken) implements SourceSplit {
     }
 
     static final class Serializer implements SimpleVersionedSerializer<LinkSplit> {
-        private static final int VERSION = 3;
-
         @Override
         public int getVersion() {
-            return VERSION;
+            return ReaderState.VERSION;
         }
 
         @Override
         public byte[] serialize(LinkSplit split) throws IOException {
-            ByteArrayOutputStream bytes = new ByteArrayOutputStream();
-            DataOutputStream out = new DataOutputStream(bytes);
-            split.taken.write(out);
-            return bytes.toByteArray();
+            return split.state.toBytes();
         }
 
         @Override
         public LinkSplit deserialize(int version, byte[] bytes) throws IOException {
-            if (version != VERSION) {
-                throw new IOException("cannot read source state of version " + version);
-            }
-            DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
-            return new LinkSplit(TakenNumbers.read(in));
+            return new LinkSplit(ReaderState.fromBytes(version, bytes));
         }
     }
 }

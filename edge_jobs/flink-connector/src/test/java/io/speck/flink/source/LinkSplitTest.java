@@ -5,11 +5,15 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 
+import io.speck.link.protocol.LogPosition;
+import io.speck.link.protocol.ReaderState;
 import io.speck.link.protocol.TakenNumbers;
 import java.io.ByteArrayOutputStream;
 import java.io.DataOutputStream;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
+import java.util.Map;
 import org.junit.jupiter.api.Test;
 
 class LinkSplitTest {
@@ -20,9 +24,9 @@ class LinkSplitTest {
         TakenNumbers taken = new TakenNumbers();
         taken.take("a/1/1");
         taken.take("a/1/3");
-        byte[] bytes = serializer.serialize(new LinkSplit(taken));
+        byte[] bytes = serializer.serialize(split(taken));
         LinkSplit restored = serializer.deserialize(serializer.getVersion(), bytes);
-        assertEquals(taken.toJson(0, 0, 0, null), restored.taken().toJson(0, 0, 0, null));
+        assertEquals(taken.toJson(0, 0, 0, null), restored.state().taken().toJson(0, 0, 0, null));
     }
 
     /** Whoever changes these bytes must change the version, too. */
@@ -49,7 +53,7 @@ class LinkSplitTest {
             out.writeLong(bound);
         }
         assertEquals(3, serializer.getVersion());
-        assertArrayEquals(bytes.toByteArray(), serializer.serialize(new LinkSplit(taken)));
+        assertArrayEquals(bytes.toByteArray(), serializer.serialize(split(taken)));
     }
 
     @Test
@@ -68,8 +72,25 @@ class LinkSplitTest {
         TakenNumbers taken = new TakenNumbers();
         taken.take("a/1/1");
         taken.useLink("reader");
-        byte[] bytes = serializer.serialize(new LinkSplit(taken));
+        byte[] bytes = serializer.serialize(split(taken));
         assertFalse(new String(bytes, StandardCharsets.ISO_8859_1).contains("tcp"));
-        assertEquals("link", new LinkSplit(taken).splitId());
+        assertEquals("link", split(taken).splitId());
+    }
+
+    /** Those of readers of logs only: other readers' bytes are what they were. */
+    @Test
+    void keepsAPositionBehindTheNumbers() throws Exception {
+        TakenNumbers taken = new TakenNumbers();
+        taken.take("a/1/1");
+        LogPosition position = new LogPosition(Map.of("id/0", 7L, "id/1", 9L));
+        byte[] bytes = serializer.serialize(new LinkSplit(new ReaderState(taken, position)));
+        assertArrayEquals(
+                serializer.serialize(split(taken)),
+                Arrays.copyOf(bytes, serializer.serialize(split(taken)).length));
+        assertEquals(position, serializer.deserialize(3, bytes).state().position());
+    }
+
+    private static LinkSplit split(TakenNumbers taken) {
+        return new LinkSplit(new ReaderState(taken, LogPosition.NONE));
     }
 }

@@ -1,5 +1,6 @@
 package io.speck.mqtt.testing;
 
+import io.speck.link.testing.Wait;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;

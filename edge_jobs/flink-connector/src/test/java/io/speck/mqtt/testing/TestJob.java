@@ -1,5 +1,6 @@
 package io.speck.mqtt.testing;
 
+import io.speck.link.testing.Wait;
 import io.speck.mqtt.ResendJob;
 import io.speck.mqtt.SpeckJob;
 import java.io.IOException;
@@ -36,9 +37,14 @@ public final class TestJob {
     private JobClient running;
 
     public TestJob(Mosquitto from, String sourceTopic, Mosquitto to, String sinkTopic) {
+        this(from.address(), sourceTopic, to.address(), sinkTopic);
+    }
+
+    /** Between brokers of any kind. */
+    public TestJob(String from, String sourceTopic, String to, String sinkTopic) {
         with("job-name", "test").with("client-id", CLIENT_ID).with("epoch", "1");
-        with("source-broker", from.address()).with("source-topic", sourceTopic);
-        with("sink-broker", to.address()).with("sink-topic", sinkTopic);
+        with("source-broker", from).with("source-topic", sourceTopic);
+        with("sink-broker", to).with("sink-topic", sinkTopic);
         every(Duration.ofMillis(100));
         configuration.set(RestartStrategyOptions.RESTART_STRATEGY, "fixed-delay");
         configuration.set(RestartStrategyOptions.RESTART_STRATEGY_FIXED_DELAY_ATTEMPTS, 100);

@@ -1,9 +1,9 @@
 package io.speck.link.protocol;
 
-
 /**
- * What every message of our sinks carries in the MQTT 5 user property {@value #PROPERTY}: {@code
- * <producer>/<epoch>/<number>}. Numbers start at 1 in each epoch of a producer.
+ * What every message of our sinks carries beside its payload, under the name {@value #PROPERTY} (a
+ * user property of MQTT 5, a header of Kafka): {@code <producer>/<epoch>/<number>}. Numbers start at
+ * 1 in each epoch of a producer.
  */
 public final class Stamp {
     public static final String PROPERTY = "speck";
@@ -25,6 +25,30 @@ public final class Stamp {
                         : clientId;
         int hash = name.lastIndexOf('-');
         return hash > 0 ? name.substring(0, hash) : name;
+    }
+
+    /** The same for the client id of a sink, which may end with {@code -out}. */
+    public static String producerOfSink(String clientId) {
+        return producerOf(clientId.replaceFirst("-out$", ""));
+    }
+
+    /**
+     * The producer of one link of a port that has several: its name has the link's hash, too, since
+     * a reader may change from one link of the port to another.
+     */
+    public static String producerInPort(String clientId) {
+        return clientId.replaceFirst("^" + CLIENT_ID_PREFIX, "").replaceFirst("-out$", "");
+    }
+
+    /** Parses the stamp of one record; null when it is none. */
+    public static SentNumber parseNumber(String stamp) {
+        int slash = stamp.lastIndexOf('/');
+        int nameEnd = stamp.lastIndexOf('/', slash - 1);
+        long epoch = nameEnd <= 0 ? -1 : parseDigits(stamp, nameEnd + 1, slash);
+        long number = parseDigits(stamp, slash + 1, stamp.length());
+        return epoch < 0 || number < 1
+                ? null
+                : new SentNumber(stamp.substring(0, nameEnd), epoch, number);
     }
 
     /** Returns everything before the number, slash included. */

@@ -148,6 +148,14 @@ public final class TakenNumbers {
                 .write(atMs, checkpoint, lost, dropped, messages, mark);
     }
 
+    /**
+     * Returns the holes that there are, by producer and epoch, as JSON; those of the producers that
+     * were silent for longest are left out where it would have more than {@code maxBytes}.
+     */
+    public String missingToJson(int maxBytes) {
+        return new TakenNumbersJson(producers).writeMissing(maxBytes);
+    }
+
     public void write(DataOutput out) throws IOException {
         markLastHeard();
         out.writeLong(messages);

@@ -1,5 +1,6 @@
 package io.speck.link.protocol;
 
+import java.nio.charset.StandardCharsets;
 import java.util.Iterator;
 import java.util.Map;
 import java.util.function.ToLongFunction;
@@ -34,6 +35,28 @@ final class TakenNumbersJson {
             json.append(",\"mark\":").append(Json.quote(mark));
         }
         return json.append('}').toString();
+    }
+
+    String writeMissing(int maxBytes) {
+        String all = "";
+        for (Map.Entry<String, ProducerNumbers> producer : producers.entrySet()) {
+            StringBuilder holes = new StringBuilder();
+            for (Map.Entry<Long, NumberRanges> epoch : producer.getValue().epochs().entrySet()) {
+                if (epoch.getValue().missing() > 0) {
+                    holes.append(holes.length() == 0 ? "" : ",").append('"');
+                    holes.append(epoch.getKey()).append("\":").append(epoch.getValue().missing());
+                }
+            }
+            if (holes.length() > 0) { // the last one heard comes first
+                String one = Json.quote(producer.getKey()) + ":{" + holes + "}";
+                all = all.isEmpty() ? one : one + "," + all;
+            }
+        }
+        while (all.getBytes(StandardCharsets.UTF_8).length + 2 > maxBytes) {
+            int last = all.lastIndexOf("},\"");
+            all = last < 0 ? "" : all.substring(0, last + 1);
+        }
+        return "{" + all + "}";
     }
 
     private void appendNumbers(ToLongFunction<NumberRanges> number) {

@@ -44,6 +44,12 @@ public final class Until implements Serializable {
         return number < 1 ? otherwise : includes(stamp.substring(0, slash + 1), number);
     }
 
+    /** Returns up to where a part of a log is read; 0: not at all. */
+    public long findPosition(String series, long epoch) {
+        HandOver.Entry entry = entries.get(Stamp.prefix(series, epoch));
+        return entry == null ? 0 : entry.upTo();
+    }
+
     /** @param prefix the stamp before the number, slash included */
     public boolean includes(String prefix, long number) {
         HandOver.Entry entry = entries.get(prefix);

@@ -25,6 +25,7 @@ final class ExactlyOnceWriter implements LinkWriter {
     private final SinkCounters counters;
     private final LinkCounter recordsSent;
     private final ProducerEpoch epoch;
+    private final String stateName;
     private final BatchBuilder builder;
     private long number;
     private List<Committable> committables = new ArrayList<>();
@@ -41,9 +42,11 @@ final class ExactlyOnceWriter implements LinkWriter {
             long number,
             SinkSettings settings,
             String windowKey,
-            LinkMetrics metrics) {
+            LinkMetrics metrics,
+            String stateName) {
         this.link = link;
         this.epoch = epoch;
+        this.stateName = stateName;
         this.number = number;
         this.settings = settings;
         this.builder = new BatchBuilder(settings.batching());
@@ -121,8 +124,8 @@ final class ExactlyOnceWriter implements LinkWriter {
     }
 
     @Override
-    public SinkState snapshot() {
-        return new SinkState(epoch.epoch(), number, true, null);
+    public List<SinkState> snapshot() {
+        return List.of(new SinkState(stateName, epoch.epoch(), number, true, null));
     }
 
     @Override

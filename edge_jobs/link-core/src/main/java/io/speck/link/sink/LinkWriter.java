@@ -17,8 +17,8 @@ public interface LinkWriter extends AutoCloseable {
     /** Returns what is to be published when the next checkpoint is complete. */
     List<Committable> prepareCommit();
 
-    /** Returns what a checkpoint keeps of the writer. */
-    SinkState snapshot();
+    /** Returns what a checkpoint keeps of the writer: a state for each link. */
+    List<SinkState> snapshot();
 
     /** Ends it; what was not written before stays in the last checkpoint. */
     @Override

@@ -20,6 +20,7 @@ final class OutcomeHandler {
     private final RefusalRetry retry;
     private final LinkStatus status;
     private final EndingMessage ending;
+    private WriterConnection splitOver; // reported to take one record at a time only
     private IllegalStateException fault; // after which nothing goes on
     private volatile String refusal; // what the broker says to what is held; null: it takes all
 
@@ -129,6 +130,21 @@ final class OutcomeHandler {
         refusal = "cannot write to %s: the broker refuses records: %s".formatted(link, problem);
         counters.recordsRefused().inc(message.count());
         queue.addRefused(message);
+    }
+
+    /**
+     * Puts the records of a batch in its place: the broker does not take them together, since it
+     * has another limit now, takes no batches at all, or has no stamps, without which readers could
+     * not tell a batch from a record.
+     */
+    void split(SinkMessage batch, WriterConnection connection) {
+        if (!connection.isNumbered() && splitOver != connection) {
+            splitOver = connection;
+            LOG.warn("{} knows no stamps: records go one by one, not compressed", link);
+        }
+        recent.forget(batch);
+        queue.settle(batch);
+        queue.addFirst(batch.split());
     }
 
     /** A message is too large for the broker, which was not known when it got its number. */

@@ -38,6 +38,7 @@ final class Publisher {
     private final LinkConfig link;
     private final SinkCounters counters;
     private final Executor owner;
+    private final boolean publishesCommittables; // which an earlier incarnation may have sent
     private final Runnable onProgress;
     private final LinkClient<? extends WriterConnection> client;
     private final ResendWindow recent;
@@ -55,7 +56,6 @@ final class Publisher {
     private volatile WriterConnection lastReady;
 
     private WriterConnection connection; // the one over which `queue` was sent; null: none yet
-    private WriterConnection splitOver; // reported to take one record at a time only
     private WriterConnection heldOver; // announced to lack a reader's session
     private long settledCount; // messages of this connection whose outcome was handled
     private SinkMessage newest;
@@ -80,6 +80,7 @@ final class Publisher {
         this.resend = new PendingResend(recent);
         this.retry = new RefusalRetry(settings.resendWindow().toNanos());
         this.client = Transports.of(link.broker()).openWriter(link, new Events());
+        this.publishesCommittables = owner == null;
         this.owner = owner == null ? client.networkThread() : owner;
         this.status = new LinkStatus(link, readers, this::runByOwner, onProgress, this::report);
         this.outcomes = new OutcomeHandler(link, counters, queue, recent, retry, status, ending);
@@ -288,29 +289,14 @@ final class Publisher {
             return;
         }
         boolean fits = connection.fits(message);
-        if (!message.message().isPlain() && !(fits && connection.isNumbered())) {
-            split(message);
+        if (!message.message().isPlain() && !(fits && connection.isNumbered() && connection.takesBatches())) {
+            outcomes.split(message, connection);
         } else if (!fits) { // not known when it got its number
             outcomes.giveUpTooLarge(message, connection);
         } else {
             queue.addSent(message);
             counters.bytesSent().inc(connection.send(message));
         }
-    }
-
-    /**
-     * Puts the records of a batch in its place: the broker does not take them together, since it
-     * has another limit now, or speaks MQTT 3.1.1, in which readers could not tell a batch from a
-     * record.
-     */
-    private void split(SinkMessage batch) {
-        if (!connection.isNumbered() && splitOver != connection) {
-            splitOver = connection;
-            LOG.warn("{} speaks MQTT 3.1.1: records go one by one, not compressed", link);
-        }
-        recent.forget(batch);
-        queue.settle(batch);
-        queue.addFirst(batch.split());
     }
 
     // ---- another connection, and what is sent again over it
@@ -448,6 +434,11 @@ final class Publisher {
             recent.setConnected(true);
             counters.connections().inc();
             runByOwner(onProgress);
+        }
+
+        @Override
+        public boolean wantsConfirmation() {
+            return publishesCommittables || recent.size() > 0;
         }
 
         @Override

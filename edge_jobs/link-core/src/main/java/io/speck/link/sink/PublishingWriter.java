@@ -27,6 +27,7 @@ final class PublishingWriter implements LinkWriter {
     private final ResendWindow recent;
     private final Publisher publisher;
     private final ProducerEpoch epoch;
+    private final String stateName;
     private final BatchBuilder builder;
     private final LingerTimer linger;
     private long number;
@@ -36,9 +37,11 @@ final class PublishingWriter implements LinkWriter {
             ProducerEpoch epoch,
             SinkSettings settings,
             TaskLoop loop,
-            LinkMetrics metrics) {
+            LinkMetrics metrics,
+            String stateName) {
         this.link = link;
         this.epoch = epoch;
+        this.stateName = stateName;
         this.settings = settings;
         this.loop = loop;
         this.builder = new BatchBuilder(settings.batching());
@@ -137,11 +140,11 @@ final class PublishingWriter implements LinkWriter {
 
     /** Numbers given from now on may be given again, to other records, after a failure. */
     @Override
-    public SinkState snapshot() {
+    public List<SinkState> snapshot() {
         Committable published =
                 Committable.forLink(
                         link, epoch, number + 1, recent.snapshot(System.nanoTime()));
-        return new SinkState(epoch.epoch(), number, false, published);
+        return List.of(new SinkState(stateName, epoch.epoch(), number, false, published));
     }
 
     @Override

@@ -1,5 +1,6 @@
 package io.speck.link.sink;
 
+import io.speck.link.transport.LinkConfig;
 import java.util.List;
 import java.util.concurrent.ConcurrentHashMap;
 
@@ -11,6 +12,11 @@ final class ResendWindows {
     private static final ConcurrentHashMap<String, ResendWindow> OPEN = new ConcurrentHashMap<>();
 
     private ResendWindows() {}
+
+    /** Returns the name of a link's window. */
+    static String keyOf(String sinkKey, LinkConfig link) {
+        return sinkKey + "/" + link.clientId();
+    }
 
     static void add(String key, ResendWindow window) {
         OPEN.put(key, window);

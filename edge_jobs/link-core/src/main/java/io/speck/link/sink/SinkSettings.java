@@ -43,6 +43,17 @@ public record SinkSettings(
         return Math.min(maxRecordBytes, ENOUGH_BATCH_BYTES);
     }
 
+    /** Returns the same settings for a broker whose transport joins records by itself. */
+    SinkSettings withoutBatches() {
+        return new SinkSettings(
+                hasReaders,
+                maxRecordBytes,
+                resendWindow,
+                resendBytes,
+                resendStateBytes,
+                Batching.OFF);
+    }
+
     /** Creates the window; must be called where the sink runs. */
     ResendWindow newResendWindow(SinkCounters counters) {
         long share = Runtime.getRuntime().maxMemory() / SHARE_OF_MEMORY;

@@ -11,11 +11,13 @@ import java.util.List;
 /**
  * The state of a writer: its epoch, and its last number in it.
  *
+ * @param clientId of the link, in a port of several; empty: the port has one
  * @param exact whether no record that was published has a number after this one
  * @param recent what was published not long ago, and where, as a committable without messages of its
  *     own; null under exactly_once, where the committables have it
  */
-public record SinkState(long epoch, long number, boolean exact, Committable recent) {
+public record SinkState(
+        String clientId, long epoch, long number, boolean exact, Committable recent) {
     /** Returns what was published not long ago over the link. */
     List<NumberedMessages> recentOver(LinkConfig link) {
         return recent != null && recent.isFor(link) ? recent.recent() : List.of();
@@ -23,18 +25,28 @@ public record SinkState(long epoch, long number, boolean exact, Committable rece
 
     /** Of the form that checkpoints of running jobs hold. */
     public static final class Serializer implements StateSerializer<SinkState> {
-        private static final int VERSION = 3;
+        private static final int OF_ONE_LINK = 3;
+        private static final int OF_SEVERAL_LINKS = 4; // begins with the client id
         private final Committable.Serializer committables = new Committable.Serializer();
+        private final int version;
+
+        /** @param links how many the port has whose state is written; each state is read */
+        public Serializer(int links) {
+            this.version = links == 1 ? OF_ONE_LINK : OF_SEVERAL_LINKS;
+        }
 
         @Override
         public int getVersion() {
-            return VERSION;
+            return version;
         }
 
         @Override
         public byte[] serialize(SinkState state) throws IOException {
             ByteArrayOutputStream bytes = new ByteArrayOutputStream();
             DataOutputStream out = new DataOutputStream(bytes);
+            if (version == OF_SEVERAL_LINKS) {
+                out.writeUTF(state.clientId);
+            }
             out.writeLong(state.epoch);
             out.writeLong(state.number);
             out.writeBoolean(state.exact);
@@ -47,12 +59,13 @@ public record SinkState(long epoch, long number, boolean exact, Committable rece
         }
 
         @Override
-        public SinkState deserialize(int version, byte[] bytes) throws IOException {
-            if (version != VERSION) {
-                throw new IOException("cannot read sink state of version " + version);
+        public SinkState deserialize(int written, byte[] bytes) throws IOException {
+            if (written != OF_ONE_LINK && written != OF_SEVERAL_LINKS) {
+                throw new IOException("cannot read sink state of version " + written);
             }
             DataInputStream in = new DataInputStream(new ByteArrayInputStream(bytes));
             return new SinkState(
+                    written == OF_SEVERAL_LINKS ? in.readUTF() : "",
                     in.readLong(),
                     in.readLong(),
                     in.readBoolean(),

@@ -3,6 +3,8 @@ package io.speck.link.source;
 import io.speck.link.metrics.LinkCounter;
 import io.speck.link.metrics.LinkMetrics;
 import io.speck.link.protocol.HandOver;
+import io.speck.link.protocol.LogPosition;
+import io.speck.link.protocol.ReaderState;
 import io.speck.link.protocol.TakenNumbers;
 import io.speck.link.protocol.Until;
 import io.speck.link.transport.Delivery;
@@ -59,6 +61,7 @@ public final class LinkReader implements AutoCloseable {
     private final TakenAnnouncer announcer;
     private boolean restored;
     private boolean readBefore; // the state is of this link
+    private LogPosition position = LogPosition.NONE; // where that ended
     private ReaderConnection polled; // null: none yet
     private long acknowledged; // messages of it
     private long coveredBytes; // of records in complete checkpoints
@@ -113,7 +116,7 @@ public final class LinkReader implements AutoCloseable {
      * this waits for the subscription, but not for ever for a broker that is away.
      */
     public void start() {
-        ReadingRange range = new ReadingRange(handOver, until, readBefore);
+        ReadingRange range = new ReadingRange(handOver, until, position, readBefore);
         client = Transports.of(link.broker()).openReader(link, range, new Events());
         client.start();
         client.awaitReady();
@@ -123,15 +126,16 @@ public final class LinkReader implements AutoCloseable {
      * Goes on from the numbers of a state, or from none. Must be called once, before the start when
      * there is something to restore, else also soon after it.
      */
-    public void restore(TakenNumbers taken) {
+    public void restore(ReaderState state) {
         if (restored) {
             throw new IllegalStateException(
                     "cannot read " + link + ": there are two states of its reader");
         }
         restored = true;
-        readBefore = taken.isOf(link.clientId());
-        intake.restore(taken, keepsLog ? HandOver.NONE : handOver);
-        lastSnapshot = taken.copy();
+        readBefore = state.taken().isOf(link.clientId());
+        position = readBefore ? state.position() : LogPosition.NONE;
+        intake.restore(state, keepsLog ? HandOver.NONE : handOver);
+        lastSnapshot = state.taken().copy();
         wake(); // messages may wait already
     }
 
@@ -210,7 +214,7 @@ public final class LinkReader implements AutoCloseable {
     }
 
     /** Returns what a checkpoint that begins now keeps; null: nothing is restored yet. */
-    public TakenNumbers snapshot(long checkpoint) {
+    public ReaderState snapshot(long checkpoint) {
         if (!restored) {
             return null;
         }
@@ -221,7 +225,7 @@ public final class LinkReader implements AutoCloseable {
         checkpoints.add(coverage);
         lastSnapshot = coverage.taken();
         underWay = coverage.arrivals() - acknowledged;
-        return coverage.taken();
+        return new ReaderState(coverage.taken(), coverage.position());
     }
 
     /** A checkpoint is complete: what it covers is acknowledged. */

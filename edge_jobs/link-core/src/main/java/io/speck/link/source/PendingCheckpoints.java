@@ -1,5 +1,6 @@
 package io.speck.link.source;
 
+import io.speck.link.protocol.LogPosition;
 import io.speck.link.protocol.TakenNumbers;
 import io.speck.link.transport.ReaderConnection;
 import java.util.ArrayDeque;
@@ -12,6 +13,7 @@ final class PendingCheckpoints {
      * @param connection over which messages came; null: none yet
      * @param arrivals how many messages of that connection to acknowledge
      * @param taken the numbers to announce
+     * @param position up to where the log was read, at a broker that keeps one
      * @param mark the last one that was taken; null: none
      * @param takenBytes of all records taken since the start
      */
@@ -20,6 +22,7 @@ final class PendingCheckpoints {
             ReaderConnection connection,
             long arrivals,
             TakenNumbers taken,
+            LogPosition position,
             String mark,
             long takenBytes) {}
 

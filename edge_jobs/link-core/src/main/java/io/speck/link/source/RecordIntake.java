@@ -5,7 +5,9 @@ import io.speck.link.metrics.LinkCounter;
 import io.speck.link.metrics.LinkMetrics;
 import io.speck.link.protocol.BatchReader;
 import io.speck.link.protocol.HandOver;
+import io.speck.link.protocol.LogPosition;
 import io.speck.link.protocol.Message;
+import io.speck.link.protocol.ReaderState;
 import io.speck.link.protocol.Stamp;
 import io.speck.link.protocol.TakenNumbers;
 import io.speck.link.protocol.Until;
@@ -49,6 +51,7 @@ final class RecordIntake {
 
     private final ZstdDecompressor zstd = new ZstdDecompressor(); // its tables are large
     private TakenNumbers taken = new TakenNumbers();
+    private LogPosition position = LogPosition.NONE;
     private ReaderConnection connection; // null: none yet
     private long arrivals; // acknowledgeable messages taken from it
     private boolean leaving; // something of this connection was left
@@ -67,14 +70,16 @@ final class RecordIntake {
     }
 
     /** Goes on from the numbers of a state, and from those of the previous reader of the link. */
-    void restore(TakenNumbers numbers, HandOver handOver) {
-        taken = numbers;
+    void restore(ReaderState state, HandOver handOver) {
+        taken = state.taken();
+        position = taken.isOf(link.clientId()) ? state.position() : LogPosition.NONE;
         taken.useLink(link.clientId());
         taken.takeOver(handOver);
     }
 
     /** What came over the old connection and is not acknowledged comes again over the new one. */
     void startOver(ReaderConnection next) {
+        updatePosition();
         connection = next;
         arrivals = 0;
         leaving = false;
@@ -82,8 +87,15 @@ final class RecordIntake {
 
     /** Returns what a checkpoint that begins now covers. */
     PendingCheckpoints.Coverage snapshot(long checkpoint) {
+        updatePosition();
         return new PendingCheckpoints.Coverage(
-                checkpoint, connection, arrivals, taken.copy(), mark, takenBytes);
+                checkpoint, connection, arrivals, taken.copy(), position, mark, takenBytes);
+    }
+
+    /** Until a connection knows better it is where the state, or the last connection, has ended. */
+    private void updatePosition() {
+        LogPosition now = connection == null ? null : connection.position(arrivals);
+        position = now == null ? position : now;
     }
 
     /** Returns the size of all records taken, and what each takes besides. */

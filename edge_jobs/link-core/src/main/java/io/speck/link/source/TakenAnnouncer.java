@@ -1,5 +1,6 @@
 package io.speck.link.source;
 
+import io.speck.link.protocol.LogPosition;
 import io.speck.link.transport.LinkConfig;
 import io.speck.link.transport.ReaderConnection;
 import io.speck.link.transport.TakenReport;
@@ -18,6 +19,7 @@ final class TakenAnnouncer {
     private final LinkConfig link;
     private long messages = NOTHING; // as announced last
     private String mark;
+    private LogPosition position;
     private CompletableFuture<?> announcement = CompletableFuture.completedFuture(null);
 
     TakenAnnouncer(LinkConfig link) {
@@ -42,18 +44,22 @@ final class TakenAnnouncer {
             messages = NOTHING;
         }
         boolean nothingNew =
-                coverage.taken().messages() == messages && Objects.equals(coverage.mark(), mark);
+                coverage.taken().messages() == messages
+                        && coverage.position().equals(position)
+                        && Objects.equals(coverage.mark(), mark);
         if (nothingNew || connection == null || !connection.isReady()) {
             return;
         }
         messages = coverage.taken().messages();
         mark = coverage.mark();
+        position = coverage.position();
         announcement =
                 connection.reportTaken(
                         new TakenReport(
                                 System.currentTimeMillis(),
                                 coverage.checkpoint(),
                                 coverage.taken(),
+                                coverage.position(),
                                 dropped,
                                 mark));
     }

@@ -30,16 +30,19 @@ import javax.net.ssl.TrustManagerFactory;
  * <p>The folder named by the environment variable {@code SPECK_CREDENTIALS_DIR} holds files with
  * lines {@code key=value}: {@code address} (the broker's, the scheme included: a password for an
  * encrypted connection goes over no other; several are separated by spaces), {@code user}, {@code
- * password}, {@code ca} (with it the connection uses TLS in any case), {@code cert} and {@code key}
+ * password}, {@code mechanism}, {@code ca} (with it the connection uses TLS in any case), {@code cert} and {@code key}
  * (PEM files, relative to the folder).
  *
  * @param user null when the broker lets everybody in, or takes the user from the certificate
+ * @param mechanism by which Kafka checks the password; null: the usual one
  * @param ca null when the address says whether to encrypt, and the JVM whom to trust
  * @param cert our certificate, with its chain; null when the broker asks for none
  * @param key the private key of {@code cert}, in PKCS #8
  */
-public record Credentials(String user, String password, Path ca, Path cert, Path key) {
-    public static final Credentials NONE = new Credentials(null, null, null, null, null);
+public record Credentials(
+        String user, String password, String mechanism, Path ca, Path cert, Path key) {
+    public static final Credentials NONE =
+            new Credentials(null, null, null, null, null, null);
     private static final Pattern PKCS8 =
             Pattern.compile("-----BEGIN PRIVATE KEY-----(.*?)-----END", Pattern.DOTALL);
     private static final String BYTE_ORDER_MARK = "\ufeff";
@@ -67,6 +70,7 @@ public record Credentials(String user, String password, Path ca, Path cert, Path
                     return new Credentials(
                             entry.get("user"),
                             entry.get("password"),
+                            entry.get("mechanism"),
                             resolve(folder, entry.get("ca")),
                             resolve(folder, entry.get("cert")),
                             resolve(folder, entry.get("key")));

@@ -1,5 +1,6 @@
 package io.speck.link.transport;
 
+import io.speck.link.protocol.LogPosition;
 import java.util.concurrent.CompletableFuture;
 
 /** A connection over which a link is read. */
@@ -32,7 +33,18 @@ public interface ReaderConnection extends LinkConnection {
     long takeOverflow();
 
     /**
-     * Reports what a complete checkpoint has taken; it comes after the acknowledgement of that.
+     * Returns where in its log a reader is that has done with the first messages of this connection:
+     * so many of those that are acknowledged, which are all that were polled or all but the last.
+     *
+     * @return null when that is not known yet, and none was polled
+     */
+    default LogPosition position(long count) {
+        return LogPosition.NONE;
+    }
+
+    /**
+     * Reports what a complete checkpoint has taken; it comes after the acknowledgement of that. At a
+     * broker that keeps logs this is the acknowledgement.
      *
      * @return completes when the broker has the report, or will not have it
      */

@@ -1,6 +1,7 @@
 package io.speck.link.transport;
 
 import io.speck.link.protocol.HandOver;
+import io.speck.link.protocol.LogPosition;
 import io.speck.link.protocol.Until;
 
 /**
@@ -8,9 +9,9 @@ import io.speck.link.protocol.Until;
  *
  * @param handOver positions up to which an earlier reader has taken it
  * @param until positions up to which it is to be read
- * @param readBefore whether the reader's state comes from this link: should the broker have lost its
- *     place, what it has not taken may lie anywhere in the log
+ * @param position where the reader's state ends, if it comes from this link
+ * @param readBefore whether it does: should the broker have lost the reader's place, what it has not
+ *     taken may lie anywhere in the log
  */
-public record ReadingRange(HandOver handOver, Until until, boolean readBefore) {
-    public static final ReadingRange ALL = new ReadingRange(HandOver.NONE, Until.EVER, false);
-}
+public record ReadingRange(
+        HandOver handOver, Until until, LogPosition position, boolean readBefore) {}

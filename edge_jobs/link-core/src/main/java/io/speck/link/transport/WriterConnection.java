@@ -29,6 +29,11 @@ public interface WriterConnection extends LinkConnection {
         return bytes <= maxPayload(message.epoch());
     }
 
+    /** Whether it takes many records as one message; else they go one by one. */
+    default boolean takesBatches() {
+        return true;
+    }
+
     /** The broker takes no message of this size, though it had not said so. */
     void noteTooLarge(OutgoingMessage message);
 

@@ -15,6 +15,14 @@ public interface WriterListener {
      */
     void onReady(WriterConnection connection, int sendMaximum);
 
+    /**
+     * Whether it matters now what the broker has: finding that out may take a while at a broker that
+     * keeps no report of it.
+     */
+    default boolean wantsConfirmation() {
+        return false;
+    }
+
     /** Messages in flight have an outcome; called once for each batch. */
     default void onOutcomes(WriterConnection connection) {}
 

@@ -16,13 +16,13 @@ class EpochsTest {
         long epoch = Epochs.choose(2, random, List.of());
         assertEquals(2, epoch >> 22);
         for (int i = 0; i < 50; i++) {
-            long next = Epochs.choose(2, random, List.of(new SinkState(epoch, 9, false, null)));
+            long next = Epochs.choose(2, random, List.of(new SinkState("", epoch, 9, false, null)));
             assertTrue(next > epoch);
             assertEquals(2, next >> 22);
             epoch = next;
         }
         long later = 5L << 22;
-        assertTrue(Epochs.choose(2, random, List.of(new SinkState(later, 9, false, null))) > later);
+        assertTrue(Epochs.choose(2, random, List.of(new SinkState("", later, 9, false, null))) > later);
     }
 
     /** After a restore the store counts attempts from the milliseconds since 2020. */
@@ -41,7 +41,7 @@ class EpochsTest {
     @Test
     void epochsAreNeverUsedTwice() {
         List<SinkState> restored =
-                List.of(new SinkState((2L << 22) + (1L << 21), 9, false, null));
+                List.of(new SinkState("", (2L << 22) + (1L << 21), 9, false, null));
         Random random = new Random(7);
         assertEquals(100, random(random, List.of()).size());
         assertEquals(100, random(random, restored).size());

@@ -70,10 +70,22 @@ class SinkStateTest {
 
     @Test
     void theWriterFindsItsNumbersAgain() throws Exception {
-        SinkState.Serializer serializer = new SinkState.Serializer();
-        SinkState state = new SinkState(5, 9, true, null);
+        SinkState.Serializer serializer = new SinkState.Serializer(1);
+        SinkState state = new SinkState("", 5, 9, true, null);
         byte[] bytes = serializer.serialize(state);
         assertEquals(state, serializer.deserialize(serializer.getVersion(), bytes));
+    }
+
+    /** In a port of several links each state says whose it is. */
+    @Test
+    void aStateNamesItsLinkWhereThereAreSeveral() throws Exception {
+        SinkState.Serializer ofTwo = new SinkState.Serializer(2);
+        SinkState state = new SinkState("c-out", 5, 9, true, null);
+        assertEquals(4, ofTwo.getVersion());
+        assertEquals(state, new SinkState.Serializer(1).deserialize(4, ofTwo.serialize(state)));
+        SinkState single = new SinkState("", 5, 9, true, null);
+        byte[] bytes = new SinkState.Serializer(1).serialize(single);
+        assertEquals(single, ofTwo.deserialize(3, bytes));
     }
 
     /** Whoever changes these bytes must change the versions, too. */
@@ -110,9 +122,9 @@ class SinkStateTest {
                         .putInt(4)
                         .put(bytes.toByteArray())
                         .array();
-        SinkState.Serializer states = new SinkState.Serializer();
+        SinkState.Serializer states = new SinkState.Serializer(1);
         assertEquals(3, states.getVersion());
-        assertArrayEquals(state, states.serialize(new SinkState(5, 9, true, batch)));
+        assertArrayEquals(state, states.serialize(new SinkState("", 5, 9, true, batch)));
         state[8 + 8 + 1 + 1 + 3] = 3; // the version of what is recent
         assertThrows(IOException.class, () -> states.deserialize(3, state));
     }
@@ -128,8 +140,8 @@ class SinkStateTest {
     @Test
     void stateOfAnotherVersionIsRefused() {
         for (StateSerializer<?> serializer :
-                List.of(new Committable.Serializer(), new SinkState.Serializer())) {
-            for (int version : new int[] {0, serializer.getVersion() - 1, serializer.getVersion() + 1}) {
+                List.of(new Committable.Serializer(), new SinkState.Serializer(1))) {
+            for (int version : new int[] {0, 2, 5}) {
                 IOException error =
                         assertThrows(
                                 IOException.class,
@@ -141,9 +153,9 @@ class SinkStateTest {
 
     @Test
     void whatWasPublishedIsKeptForItsOwnLinkOnly() throws Exception {
-        SinkState.Serializer serializer = new SinkState.Serializer();
+        SinkState.Serializer serializer = new SinkState.Serializer(1);
         Committable recent = Committable.forLink(LINK, ProducerEpoch.of("p", 7), 10, List.of(EARLIER));
-        byte[] bytes = serializer.serialize(new SinkState(7, 9, false, recent));
+        byte[] bytes = serializer.serialize(new SinkState("", 7, 9, false, recent));
         SinkState read = serializer.deserialize(serializer.getVersion(), bytes);
         assertEquals(9, read.recentOver(LINK).get(0).toSinkMessages().get(0).number());
         LinkConfig other =

@@ -3,6 +3,7 @@ package io.speck.link.source;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNull;
 
+import io.speck.link.protocol.LogPosition;
 import io.speck.link.protocol.TakenNumbers;
 import io.speck.link.source.PendingCheckpoints.Coverage;
 import org.junit.jupiter.api.Test;
@@ -12,7 +13,7 @@ class PendingCheckpointsTest {
 
     private void add(long checkpoint) {
         checkpoints.add(
-                new Coverage(checkpoint, null, 10 * checkpoint, new TakenNumbers(), null, 0));
+                new Coverage(checkpoint, null, 10 * checkpoint, new TakenNumbers(), LogPosition.NONE, null, 0));
     }
 
     @Test

@@ -6,11 +6,11 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import io.speck.link.metrics.CountedMetrics;
 import io.speck.link.protocol.Batching;
 import io.speck.link.protocol.ProducerEpoch;
+import io.speck.link.testing.Wait;
 import io.speck.link.transport.Delivery;
 import io.speck.link.transport.LinkConfig;
 import io.speck.link.transport.Transports;
 import io.speck.mqtt.testing.Mosquitto;
-import io.speck.mqtt.testing.Wait;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;
@@ -39,14 +39,15 @@ class PublishingWriterTest {
                         ProducerEpoch.of("p", 1),
                         new SinkSettings(false, MEBIBYTE, Duration.ofSeconds(15), 0, 1000, Batching.OFF),
                         new Waiting(),
-                        new CountedMetrics());
+                        new CountedMetrics(),
+                        "");
         writer.start(List.of());
         byte[] record = new byte[MEBIBYTE];
         for (int i = 0; i < Publisher.MAX_PENDING_BYTES / MEBIBYTE; i++) {
             writer.write(record);
         }
         assertThrows(WouldWait.class, () -> writer.write(record));
-        assertEquals(16, writer.snapshot().number());
+        assertEquals(16, writer.snapshot().get(0).number());
         writer.close();
     }
 
@@ -66,7 +67,8 @@ class PublishingWriterTest {
                             ProducerEpoch.of("p", 1),
                             new SinkSettings(false, MEBIBYTE, Duration.ofSeconds(15), 0, 1000, Batching.OFF),
                             new Queueing(letters),
-                            new CountedMetrics());
+                            new CountedMetrics(),
+                        "");
             writer.start(List.of()).awaitReady();
             broker.freeze();
             FutureTask<Void> writing =

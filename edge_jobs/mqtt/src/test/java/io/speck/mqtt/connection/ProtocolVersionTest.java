@@ -4,13 +4,13 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.speck.link.testing.Wait;
 import io.speck.link.transport.Delivery;
 import io.speck.link.transport.LinkConfig;
 import io.speck.link.transport.Transports;
 import io.speck.mqtt.testing.CuttingProxy;
 import io.speck.mqtt.testing.Mosquitto;
 import io.speck.mqtt.testing.Mqtt311Proxy;
-import io.speck.mqtt.testing.Wait;
 import java.nio.file.Path;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;

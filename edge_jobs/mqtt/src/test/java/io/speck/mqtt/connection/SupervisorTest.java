@@ -2,10 +2,10 @@ package io.speck.mqtt.connection;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 
+import io.speck.link.testing.Wait;
 import io.speck.link.transport.Delivery;
 import io.speck.link.transport.LinkConfig;
 import io.speck.mqtt.testing.Mosquitto;
-import io.speck.mqtt.testing.Wait;
 import java.nio.file.Path;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;

@@ -2,13 +2,13 @@ package io.speck.mqtt.connection;
 
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import io.speck.link.testing.Wait;
 import io.speck.link.transport.Credentials;
 import io.speck.link.transport.Delivery;
 import io.speck.link.transport.LinkConfig;
 import io.speck.link.transport.Transports;
 import io.speck.mqtt.testing.Mosquitto;
 import io.speck.mqtt.testing.TestCertificate;
-import io.speck.mqtt.testing.Wait;
 import java.io.PrintWriter;
 import java.io.StringWriter;
 import java.net.InetAddress;

@@ -1,5 +1,6 @@
 package io.speck.mqtt.testing;
 
+import io.speck.link.testing.Wait;
 import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;

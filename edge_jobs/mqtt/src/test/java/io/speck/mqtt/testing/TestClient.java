@@ -10,6 +10,7 @@ import io.airlift.compress.zstd.ZstdDecompressor;
 import io.speck.link.protocol.BatchReader;
 import io.speck.link.protocol.Message;
 import io.speck.link.protocol.Stamp;
+import io.speck.link.testing.Wait;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.LinkedHashMap;

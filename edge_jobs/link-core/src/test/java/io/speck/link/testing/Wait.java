@@ -1,4 +1,4 @@
-package io.speck.mqtt.testing;
+package io.speck.link.testing;
 
 import java.time.Duration;
 import java.util.concurrent.Callable;
