@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import select
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -34,6 +34,7 @@ from speck.spec.job_contract import render_taken
 from tests.flink_server import FlinkServer
 from tests.job_programs import Program, flink_pass_through
 from tests.mosquitto_server import mosquitto
+from tests.process_programs import python_forward
 from tests.waiting import wait_for
 
 SPY = "spy"
@@ -243,7 +244,8 @@ def _drive(writer: LinkWriter, until: Callable[[], bool]) -> None:
     wait_for(step, "the broker to take records")
 
 
-PROGRAMS = {"flink": flink_pass_through}
+OVER = {"mqtt": ("flink", "process"), "kafka": ("flink",)}
+"""Which programs pass records on over which kind of broker."""
 SERVERS: dict[str, Callable[[Path, ExitStack], Server]] = {
     "mqtt": MosquittoServer,
     "kafka": KafkaServer,
@@ -258,11 +260,20 @@ def server(
         yield SERVERS[request.param](tmp_path_factory.mktemp(request.param), stack)
 
 
-@pytest.fixture(params=PROGRAMS)
-def bench(request: pytest.FixtureRequest, server: Server, flink: FlinkServer) -> Iterator[Bench]:
+def _open_program(request: pytest.FixtureRequest, kind: str) -> AbstractContextManager[Program]:
+    if kind == "process":
+        return python_forward()
+    flink: FlinkServer = request.getfixturevalue("flink")
+    return flink_pass_through(flink)
+
+
+@pytest.fixture(params=["flink", "process"])
+def bench(request: pytest.FixtureRequest, server: Server) -> Iterator[Bench]:
+    if request.param not in OVER[server.kind]:
+        pytest.xfail(f"the client of {request.param} does not speak to {server.kind}")
     number = next(_LINKS)
     broker = open_broker(server.kind, Target(server.address))
-    with PROGRAMS[request.param](flink) as program:
+    with _open_program(request, request.param) as program:
         bench = Bench(server, program, broker, f"in{number}", f"out{number}")
         yield bench
     broker.release(SPY, bench.sink, last_reader=True)
