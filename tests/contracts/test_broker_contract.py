@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Protocol
 from uuid import uuid4
@@ -327,12 +327,20 @@ class KafkaBench:
 
     def __init__(self, side: KafkaSide, parts: int = 1) -> None:
         self.address, self.side, self.parts = side.address, side, parts
+        self._opened: list[MessageBroker] = []
 
     def topic(self, topic: str) -> str:
         return topic.replace("/", ".")
 
     def open(self) -> MessageBroker:
-        return open_broker("kafka", Target(self.address, timeout_s=30))
+        broker = open_broker("kafka", Target(self.address, timeout_s=30))
+        self._opened.append(broker)
+        return broker
+
+    def close(self) -> None:
+        """Close what was opened: each client has a thread, which outlives the server."""
+        for broker in self._opened:
+            broker.close()
 
     def open_absent(self) -> MessageBroker:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -462,7 +470,8 @@ def bench(
             yield CanalBench(3 if "3" in request.param else 1)
         return
     if request.param == "kafka":
-        yield KafkaBench(request.getfixturevalue("empty_kafka"))
+        with closing(KafkaBench(request.getfixturevalue("empty_kafka"))) as kafka:
+            yield kafka
         return
     if request.param in ("hivemq", "artemis"):
         mark_gap(request)
@@ -543,9 +552,9 @@ def canal(request: pytest.FixtureRequest) -> Iterator[LogBench]:
     """A broker that keeps logs, of one part or of several."""
     parts = 3 if "3" in request.param else 1
     if request.param.startswith("kafka"):
-        bench = KafkaBench(request.getfixturevalue("empty_kafka"), parts)
-        bench.side.make("t", parts)
-        yield bench
+        with closing(KafkaBench(request.getfixturevalue("empty_kafka"), parts)) as bench:
+            bench.side.make("t", parts)
+            yield bench
         return
     with third_party():
         yield CanalBench(parts)

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +25,9 @@ from tests.waiting import wait_for
 
 
 @pytest.fixture
-def broker(empty_kafka: KafkaSide) -> MessageBroker:
-    return open_broker("kafka", Target(empty_kafka.address, timeout_s=30))
+def broker(empty_kafka: KafkaSide) -> Iterator[MessageBroker]:
+    with closing(open_broker("kafka", Target(empty_kafka.address, timeout_s=30))) as broker:
+        yield broker
 
 
 def test_a_reader_behind_the_last_record_of_a_transaction_has_read_everything(
