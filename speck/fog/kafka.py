@@ -7,13 +7,13 @@ import shutil
 import subprocess
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from speck.errors import PermanentError
+from speck.fog.broker_process import BrokerProcess
 from speck.fog.paths import cache_folder
 from speck.fog.ports import accepts, pick_port
-from speck.fog.process import Command, Launch, Process, find_program, spawn, wait_until
+from speck.fog.process import Command, Launch, find_program, spawn, wait_until
 from speck.tls.authority import KEYSTORE_PASSWORD
 from speck.tls.identity import Identity
 
@@ -49,42 +49,11 @@ _QUIET = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Kafka:
-    """A running broker."""
+class Kafka(BrokerProcess):
+    """A running Kafka; what it has acknowledged survives a kill."""
 
-    process: Process
-    host: str
-    port: int
-    folder: Path
-    encrypted: bool = False
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    @property
-    def address(self) -> str:
-        """The address for a site's description."""
-        return f"{'kafka+ssl' if self.encrypted else 'kafka'}://{self.host}:{self.port}"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "log" / "broker.log"
-
-    def stop(self, timeout_s: float = 30.0) -> None:
-        """SIGTERM and wait."""
-        self.process.stop(timeout_s)
-
-    def kill(self) -> None:
-        """SIGKILL and wait; what was acknowledged is in its files all the same."""
-        self.process.kill()
-
-    def __enter__(self) -> Kafka:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    STOP_S = 30.0
+    SCHEMES = ("kafka", "kafka+ssl")
 
 
 def kafka_jars() -> Path:

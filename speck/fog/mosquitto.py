@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from speck.fog.broker_process import BrokerProcess
 from speck.fog.paths import cache_folder
 from speck.fog.ports import accepts, pick_port
-from speck.fog.process import Command, Launch, Process, find_program, spawn, wait_until
+from speck.fog.process import Command, Launch, find_program, spawn, wait_until
 from speck.tls.identity import Identity
 
 PORT = 1883
@@ -41,42 +41,11 @@ SETTINGS: Mapping[str, str] = {
 _INSTALL = "install it (apt-get install mosquitto), or run `make setup`, which tries to"
 
 
-@dataclass(frozen=True, slots=True)
-class Mosquitto:
-    """A running broker."""
+class Mosquitto(BrokerProcess):
+    """A running Mosquitto; a kill loses what it has not saved yet."""
 
-    process: Process
-    host: str
-    port: int
-    folder: Path
-    encrypted: bool = False
-
-    @property
-    def pid(self) -> int:
-        return self.process.pid
-
-    @property
-    def address(self) -> str:
-        """The address for a site's description: `tcp://host:port` or `ssl://host:port`."""
-        return f"{'ssl' if self.encrypted else 'tcp'}://{self.host}:{self.port}"
-
-    @property
-    def log(self) -> Path:
-        return self.folder / "log" / "broker.log"
-
-    def stop(self, timeout_s: float = 15.0) -> None:
-        """SIGTERM and wait; the broker saves everything before it ends."""
-        self.process.stop(timeout_s)
-
-    def kill(self) -> None:
-        """SIGKILL and wait; what the broker has not saved yet is lost."""
-        self.process.kill()
-
-    def __enter__(self) -> Mosquitto:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    STOP_S = 15.0
+    SCHEMES = ("tcp", "ssl")
 
 
 def find_mosquitto() -> Path:
