@@ -129,6 +129,8 @@ class Trial:
         self._victim = ""
         self._saved: Mapping[str, int] = {}
         self._refused: dict[str, int] = {}
+        self._outputs = set(OUTPUTS)
+        """Those that each wiring has written."""
 
     def listen(self) -> None:
         for site in SITES:
@@ -151,6 +153,7 @@ class Trial:
                 self._save_at, self._kill_at = self._calls + saved_at, self._calls + at
             case KilledAfterStops(site, stops):
                 self._victim, self._kill_after, self._stopped = site, stops, set()
+        self._outputs &= {each for each in OUTPUTS if f">{each}" in step.wiring}
         state = self._apply(composition := parse_wiring(step.wiring), step.trouble is None)
         self._cancel_at = 0
         self._refused.clear()
@@ -261,7 +264,7 @@ class Trial:
             engine(site).before = broker(site).before = None
         World.current().pump()
         faults = {}
-        for output in OUTPUTS:
+        for output in sorted(self._outputs):
             payloads = Counter(int(each) for each in broker("cloud").take(f"out-{output}"))
             lost = [n for n in range(self._sent) if n not in payloads]
             twice = sorted(n for n, count in payloads.items() if count > 1)
@@ -333,12 +336,31 @@ def draw_steps(seed: int, draw: Callable[[random.Random], str] = draw_wiring) ->
 
 
 def draw_third(seed: int) -> list[Step]:
-    """A change with trouble, after which it is neither made again nor rolled back: a third wiring
-    is wanted. No test runs these: docs/guarantees.md says how many lose or repeat."""
+    """A change with trouble, after which a third wiring is wanted. In each second sequence that one
+    has trouble, too, and is then made again, in favour of the first or the second one given up, or
+    followed by a fourth. In some there is no branch, and some of the wirings are the ones before at
+    other sites."""
     dice = random.Random(seed * 104729 + 7)
-    one, two, three = (draw_wiring(dice) for _ in range(3))
-    trouble = _draw_trouble(dice, two, KINDS[1 + seed % 3])
-    return [Step(one), Step(two, trouble), Step(three)]
+    draw = draw_wiring if dice.randrange(4) else _draw_chain
+    one, two, three, four = (draw(dice) for _ in range(4))
+    if not dice.randrange(6):
+        three = _relocate(dice, dice.choice([one, two]))
+    kinds = KINDS[1:]
+    steps = [Step(one), Step(two, _draw_trouble(dice, two, kinds[seed % 3]))]
+    if seed // 3 % 2:
+        steps.append(Step(three, _draw_trouble(dice, three, kinds[seed // 6 % 3])))
+        return [*steps, Step(dice.choice([one, two, three, four]))]
+    return [*steps, Step(three)]
+
+
+def _draw_chain(dice: random.Random) -> str:
+    return draw_wiring(dice).rpartition(" ")[0]
+
+
+def _relocate(dice: random.Random, wiring: str) -> str:
+    """The same jobs and links; the jobs are at sites that are drawn anew."""
+    words = (word.partition(":") for word in wiring.split())
+    return " ".join(f"{job[0]}@{dice.choice(SITES)}:{links}" for job, _, links in words)
 
 
 def _draw_trouble(dice: random.Random, wiring: str, kind: str) -> Trouble:

@@ -27,6 +27,11 @@ def render(plan: JsonObject, *, operations: bool = False) -> str:
         for job, place in zip(jobs, places, strict=True)
     ]
     lines += render_queues(plan)
+    if plan["reverts_to"] is not None:
+        lines.append(
+            f"  first, revision {plan['reverts_to']} is brought back: the change before this one"
+            " ended early"
+        )
     if operations and plan["operations"]:
         steps = plan["text"].splitlines()[len(plan["queues"]) :]
         lines += [*([""] if lines else []), clean("\n".join(steps)), ""]

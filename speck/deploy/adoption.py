@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from speck.model.composition import composition_of_one
+from speck.model.incarnation import Inventory
 from speck.store.records import Records
 from speck.store.tables import Batch
 
@@ -36,3 +37,19 @@ def take_in(records: Records, name: str, job_names: Iterable[str]) -> Batch:
             batch |= records.sessions.drop(alone, session.client_id, session.site)
             batch |= records.sessions.put(name, session)
     return batch
+
+
+def read_inventory(records: Records, scope: str, adopted_jobs: Iterable[str]) -> Inventory:
+    """What is deployed of a scope, with jobs posted alone that it takes in."""
+    own = records.inventory(scope)
+    for job_name in adopted_jobs:
+        alone = records.inventory(composition_of_one(job_name))
+        numbers = [i.attempts[job_name] for i in (own, alone) if job_name in i.attempts]
+        attempts = {job_name: max(numbers)} if numbers else {}
+        own = Inventory(
+            {**own.jobs, **alone.jobs},
+            (*own.sessions, *alone.sessions),
+            {**own.attempts, **attempts},
+            own.generation,
+        )
+    return own

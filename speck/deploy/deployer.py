@@ -10,16 +10,29 @@ from pathlib import Path
 from speck.binding import EngineCapability, StateKeeper
 from speck.config import Config
 from speck.deploy.admission import Admission
+from speck.deploy.adoption import read_inventory
 from speck.deploy.capabilities import find_lacking
 from speck.deploy.change_intent import read_desired_state
 from speck.deploy.changes import Changes
-from speck.deploy.planned_sites import PlannedSites, find_newly_running
+from speck.deploy.planned_sites import PlannedSites
 from speck.deploy.planner import plan
 from speck.deploy.planner.queues import keep_queues
 from speck.deploy.planner.situation import Conditions, Outside
+from speck.deploy.reverting import (
+    describe_no_way_back,
+    find_base,
+    list_idle,
+    revert_first,
+)
 from speck.deploy.scheduler import THREADS, Scheduler
+from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.change import Cause, Change
-from speck.model.composition import Composition, CompositionDescription, composition_of_one
+from speck.model.composition import (
+    Composition,
+    CompositionDescription,
+    composition_of_one,
+    title,
+)
 from speck.model.incarnation import Incarnation, Inventory
 from speck.model.link import Link
 from speck.model.observation import Observation
@@ -40,9 +53,10 @@ class PreparedPlan:
     """A plan made from the current observation, with what its acceptance needs.
 
     `sites` are the sites registered when it was made, `artifacts` the SHA-256 of the file that each
-    `job_path` named. `files` gives the files' locations by SHA-256. `noticed` holds incarnations of
-    which the observation shows more than is stored (they run, or have finished), as they are stored
-    and as they are, by scope and job name. Nothing is stored yet; see `accept`.
+    `job_path` named. `files` gives the files' locations by SHA-256. `silent` are the sites whose
+    engine or broker did not answer. `noticed` holds incarnations of which the observation shows
+    more than is stored (they run, or have finished), as they are stored and as they are, by scope
+    and job name. Nothing is stored yet; see `accept`.
     """
 
     scope: str
@@ -52,17 +66,8 @@ class PreparedPlan:
     warnings: tuple[str, ...] = ()
     artifacts: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
     noticed: Mapping[tuple[str, str], tuple[Incarnation, Incarnation]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sight:
-    """What is deployed of a scope and what its sites report. `noticed`, of which the inventory
-    shows more than is stored: see `PreparedPlan`."""
-
-    inventory: Inventory
-    observation: Observation
-    noticed: Mapping[str, Incarnation]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,21 +130,92 @@ class Deployer:
         readers_stopped: frozenset[str] = frozenset(),
         has_read: frozenset[str] = frozenset(),
         sees: Callable[[str], bool] = lambda scope: True,
+        change: Change | None = None,
     ) -> PreparedPlan:
         """Resolve and plan; nothing is written. Raises InvalidError with all problems; `line_of`
         gives the line of a problem's path in the request. `adopted_jobs` are jobs posted alone that
         count as the scope's own. `artifacts` gives, by `job_path`, the SHA-256 of files that were
         accepted before and are used again, whatever the path names now. Warnings name jobs of
         other compositions only if the user `sees` these. `drain_limit_s`: see `Config`. For
-        `drop_queues`, `leave`, `stopped`, `readers_stopped` and `has_read` see `Conditions`."""
+        `drop_queues`, `leave`, `stopped`, `readers_stopped` and `has_read` see `Conditions`.
+        `change` is given if it is planned anew."""
+        conditions = Conditions(
+            self._find_limit(drop_queues, drain_limit_s),
+            readers_stopped=readers_stopped,
+            stopped_jobs=stopped,
+            leave=leave,
+            has_read=has_read,
+        )
+        base = change.reverts_to if change else find_base(description, self._records)
+        if base is None:
+            return self._prepare(
+                description, artifacts or {}, conditions, adopted_jobs, line_of, sees
+            )
+        ahead = self._prepare(
+            description,
+            artifacts or {},
+            replace(conditions, has_read=frozenset()),
+            adopted_jobs,
+            line_of,
+            sees,
+        )
+        return self._revert_first(ahead, base, conditions, adopted_jobs)
+
+    def _revert_first(
+        self,
+        ahead: PreparedPlan,
+        number: int,
+        conditions: Conditions,
+        adopted_jobs: Sequence[str],
+    ) -> PreparedPlan:
+        """The plan `ahead`, behind one that brings back a revision, if anything is to be done for
+        that."""
+        name = ahead.scope
+        revision = self._records.compositions.revision(name, number)
+        try:
+            if revision is None:
+                raise NotFoundError(f"cannot find revision {number} of {title(name)}")
+            back = self._prepare(revision.description, revision.artifacts, conditions)
+        except (InvalidError, ConflictError, NotFoundError) as error:
+            return _warn(ahead, describe_no_way_back(number, str(error)))
+        if back.plan.empty:
+            return ahead
+        silent = sorted(back.silent & {str(step.operation.site) for step in back.plan.steps})
+        if conditions.drops and silent:
+            why = f"no answer from {', '.join(silent)}"
+            return _warn(ahead, describe_no_way_back(number, why))
+        if adopted_jobs:
+            raise ConflictError(
+                f"cannot apply {title(name)} and take in jobs: the change before this one ended"
+                " early; apply it again, or roll back, first"
+            )
+        plan = revert_first(
+            back.plan, ahead.plan, number, list_idle(back.composition, self._records.installation)
+        )
+        return replace(
+            ahead,
+            plan=plan,
+            files={**back.files, **ahead.files},
+            noticed=back.noticed,
+        )
+
+    def _prepare(
+        self,
+        description: CompositionDescription,
+        artifacts: Mapping[str, str],
+        conditions: Conditions,
+        adopted_jobs: Sequence[str] = (),
+        line_of: LineOf | None = None,
+        sees: Callable[[str], bool] = lambda scope: True,
+    ) -> PreparedPlan:
         scope = description.name
         sites = self._records.sites.all()
-        stored = self._read_inventory(scope, adopted_jobs)
+        stored = read_inventory(self._records, scope, adopted_jobs)
         # the engines answer while the description is resolved
         await_answers = self._planned_sites.begin(sites, stored, _find_sites(description, sites))
 
-        look = cache(partial(self._look, stored, await_answers))
-        files = _FilesOfJobs(self._find_file, artifacts or {})
+        look = cache(partial(self._planned_sites.look, stored, await_answers))
+        files = _FilesOfJobs(self._find_file, artifacts)
         try:
             resolution = self._admission.resolve(
                 description,
@@ -158,14 +234,8 @@ class Deployer:
             scope,
             resolution.composition,
             seen.inventory,
-            self._add_left_brokers(seen, resolution.composition, sites),
-            Conditions(
-                self._find_limit(drop_queues, drain_limit_s),
-                readers_stopped=readers_stopped,
-                stopped_jobs=stopped,
-                leave=leave,
-                has_read=has_read,
-            ),
+            self._planned_sites.add_left_brokers(seen, resolution.composition, sites),
+            conditions,
             resolution.warnings,
             adopted_jobs,
         )
@@ -180,22 +250,6 @@ class Deployer:
             files=resolution.files,
             noticed=changed,
         )
-
-    def _look(self, stored: Inventory, await_answers: Callable[[], Observation]) -> _Sight:
-        """What is there once the engines have answered."""
-        observation, finished = self._planned_sites.find_finished(await_answers(), stored)
-        noticed = {**find_newly_running(stored, observation), **finished}
-        inventory = replace(stored, jobs={**stored.jobs, **noticed})
-        return _Sight(inventory, observation, noticed)
-
-    def _add_left_brokers(
-        self, seen: _Sight, composition: Composition, sites: Mapping[str, Site]
-    ) -> Observation:
-        """The observation, with the brokers whose links the plan leaves."""
-        leaving = self._planned_sites.find_left_brokers(composition, seen.inventory)
-        at_brokers = self._planned_sites.observe_brokers(leaving & sites.keys())
-        silent = {**seen.observation.unreachable, **at_brokers.unreachable}
-        return replace(seen.observation, brokers=at_brokers.brokers, unreachable=silent)
 
     def accept(self, prepared_plan: PreparedPlan) -> None:
         """Keep the artifacts that a plan needs, and store which incarnations run or have finished.
@@ -266,6 +320,7 @@ class Deployer:
                 stopped=change.stopped,
                 readers_stopped=change.readers_stopped,
                 has_read=change.has_read,
+                change=change,
             )
             self.accept(prepared_plan)
         result = prepared_plan.plan
@@ -305,27 +360,14 @@ class Deployer:
         )
         installation = self._records.installation
         result = plan(composition, inventory, observation, installation, outside, conditions)
-        return PreparedPlan(scope, composition, result, {}, tuple(warnings))
+        silent = frozenset(observation.unreachable)
+        return PreparedPlan(scope, composition, result, {}, tuple(warnings), silent=silent)
 
     def _find_limit(self, drop_queues: bool, drain_limit_s: float | None) -> float | None:
         """`Conditions.limit_s` for a request."""
         if not drop_queues:
             return None
         return self._drain_limit_s if drain_limit_s is None else drain_limit_s
-
-    def _read_inventory(self, scope: str, adopted_jobs: Sequence[str]) -> Inventory:
-        own = self._records.inventory(scope)
-        for job_name in adopted_jobs:
-            alone = self._records.inventory(composition_of_one(job_name))
-            numbers = [i.attempts[job_name] for i in (own, alone) if job_name in i.attempts]
-            attempts = {job_name: max(numbers)} if numbers else {}
-            own = Inventory(
-                {**own.jobs, **alone.jobs},
-                (*own.sessions, *alone.sessions),
-                {**own.attempts, **attempts},
-                own.generation,
-            )
-        return own
 
     def _find_unshared_storage(
         self, composition: Composition, inventory: Inventory
@@ -339,6 +381,10 @@ class Deployer:
             for home in incarnation.homes
             if not self._keeper.shares_storage(home, job.site)
         )
+
+
+def _warn(prepared_plan: PreparedPlan, warning: str) -> PreparedPlan:
+    return replace(prepared_plan, warnings=(*prepared_plan.warnings, warning))
 
 
 def _present_scope(job_name: str, scope: str, adopted_jobs: Sequence[str]) -> str:

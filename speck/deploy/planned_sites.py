@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from speck.deploy.finished_jobs import find_finished, finish
 from speck.deploy.scheduler import Scheduler
@@ -19,6 +19,16 @@ from speck.sites.identities import Identities
 from speck.sites.observer import begin_observing, observe
 from speck.sites.pollers.polling import Polling
 from speck.store.records import Records
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is deployed of a scope and what its sites report. `noticed`, of which the inventory
+    shows more than is stored: see `deployer.PreparedPlan`."""
+
+    inventory: Inventory
+    observation: Observation
+    noticed: Mapping[str, Incarnation]
 
 
 class PlannedSites:
@@ -89,6 +99,22 @@ class PlannedSites:
                 engines[engine.site] = replace(view, silent=silent)
         jobs = {each.job.job_name: finish(each) for each in finished}
         return replace(observation, engines=engines), jobs
+
+    def look(self, stored: Inventory, await_answers: Callable[[], Observation]) -> Sight:
+        """What is there once the engines have answered."""
+        observation, finished = self.find_finished(await_answers(), stored)
+        noticed = {**find_newly_running(stored, observation), **finished}
+        inventory = replace(stored, jobs={**stored.jobs, **noticed})
+        return Sight(inventory, observation, noticed)
+
+    def add_left_brokers(
+        self, seen: Sight, composition: Composition, sites: Mapping[str, Site]
+    ) -> Observation:
+        """The observation, with the brokers whose links the plan leaves."""
+        leaving = self.find_left_brokers(composition, seen.inventory)
+        at_brokers = self.observe_brokers(leaving & sites.keys())
+        silent = {**seen.observation.unreachable, **at_brokers.unreachable}
+        return replace(seen.observation, brokers=at_brokers.brokers, unreachable=silent)
 
     def find_left_brokers(self, composition: Composition, inventory: Inventory) -> set[str]:
         """The sites of brokers where a session leaves a link: a plan depends on the numbers of

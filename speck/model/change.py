@@ -95,6 +95,10 @@ class ChangeHead:
     error: str | None = None
     superseded_by: Annotated[str | None, Shown("id of the change that replaced it")] = None
     dropped: tuple[QueueOutline, ...] = ()
+    reverts_to: Annotated[
+        int | None,
+        Shown("revision that it brings back first, since the change before it ended early"),
+    ] = None
 
     @property
     def scope(self) -> str:
@@ -124,6 +128,7 @@ class Change:
     alone. `dropped` are the queues that it has dropped. `earlier` are the operations of its
     previous plans, as they were stored.
     `left_stopped` are the jobs that the superseded change had stopped and not started again.
+    `reverts_to` is the revision that it brings back before it begins with its own.
     `has_read` are the client ids of the sessions that its previous plans have read first; after a
     restart of the service they are read once more.
     """
@@ -143,6 +148,7 @@ class Change:
     drain_limit_s: float | None = None
     leave: frozenset[str] = frozenset()
     left_stopped: frozenset[str] = frozenset()
+    reverts_to: int | None = None
     earlier: list[OperationOutcome] = field(default_factory=list)
     has_read: frozenset[str] = frozenset()
     dropped: list[QueueOutline] = field(default_factory=list)
@@ -165,6 +171,7 @@ class Change:
             drain_limit_s=stored.drain_limit_s,
             leave=frozenset(stored.leave),
             left_stopped=frozenset(stored.left_stopped),
+            reverts_to=stored.reverts_to,
             earlier=[_cancel_unless_over(operation) for operation in stored.operations],
             dropped=list(stored.dropped),
         )
@@ -175,11 +182,15 @@ class Change:
         begun = (o.outcome() for o in self.operations if o.attempts or o.state.over)
         self.earlier += [_cancel_unless_over(operation, ANEW) for operation in begun]
         self.plan = plan.renumber_after(max((o.id for o in self.earlier), default=0))
+        if plan.reverts_to != self.reverts_to:
+            self.reverts_to, self.has_read = plan.reverts_to, frozenset()
         self.operations = [OperationRecord(step) for step in self.plan.steps]
 
     def begin_next_part(self) -> None:
         """Close the plan that was carried out; another plan follows."""
         self.earlier += [operation.outcome() for operation in self.operations]
+        if self.state is ChangeState.FAILED:
+            self.reverts_to = None  # what cannot be brought back is not tried again
         self.state, self.ended, self.error = ChangeState.RUNNING, None, None
         self.operations = []
         self.has_read |= self.plan.reads
@@ -261,6 +272,7 @@ class Change:
             error=self.error,
             superseded_by=self.superseded_by,
             dropped=tuple(self.dropped),
+            reverts_to=self.reverts_to,
         )
 
     def report(self) -> ChangeReport:

@@ -92,7 +92,8 @@ class Plan:
     `speck.deploy.planner.backlog`); the last stage has none. `queues` are those that it drops; a
     plan that drops any needs the user's consent. With consent, what the reader of a drain has not
     taken in `drain_limit_s` seconds is dropped as well. `reads` are the client ids of the sessions
-    that it reads first.
+    that it reads first. `reverts_to` is the revision that its steps bring back, before the next
+    stage turns that into what is desired.
     """
 
     composition: str
@@ -102,6 +103,7 @@ class Plan:
     queues: tuple[DroppedQueue, ...] = ()
     reads: frozenset[str] = frozenset()
     drain_limit_s: float | None = None
+    reverts_to: int | None = None
 
     @property
     def empty(self) -> bool:

@@ -138,6 +138,10 @@ class PlanOutline:
         float | None,
         Shown("with drop_queues: what a job has not taken within these seconds is dropped as well"),
     ]
+    reverts_to: Annotated[
+        int | None,
+        Shown("revision that the operations bring back first, since the last change ended early"),
+    ]
     operations: tuple[OperationOutline, ...]
     text: Annotated[str, Shown("one line for each operation")]
 
@@ -150,6 +154,7 @@ class PlanOutline:
             ),
             tuple(map(QueueOutline.of, plan.queues)),
             plan.drain_limit_s,
+            plan.reverts_to,
             tuple(map(OperationOutline.of, plan.steps)),
             str(plan),
         )

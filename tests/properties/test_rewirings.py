@@ -5,7 +5,7 @@ or a broker is killed, and the change is made again, or rolled back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -18,6 +18,7 @@ from tests.rewirings import (
     Step,
     Trouble,
     draw_steps,
+    draw_third,
     rewire,
 )
 
@@ -157,6 +158,12 @@ ROLLED_BACK = [
         0,
     ),
     ("A:in>x D:x>o1 T:in>o2", "A:in>x D:x>y B:y>o1 T:x>o2", Refused("B"), 5),
+    (
+        "C@edge-b:in>edge-b/x E@edge-b:edge-b/x>cloud/x B:cloud/x>o1 T:cloud/x>o2",
+        "C@cloud:in>edge-b/x B:edge-b/x>y D:y>x A:x>o1 T:edge-b/x>o2",
+        Refused("A", 2),
+        0,
+    ),
 ]
 """The same of changes that were rolled back. In most of them several readers change at one record,
 and only some of them have begun."""
@@ -263,13 +270,23 @@ def test_a_session_that_has_ended_is_not_stored_again_by_one_who_has_read_it(
         assert rewire(tmp_path / str(seed), steps, seed, at_writes=True) == {}
 
 
+@pytest.mark.parametrize("seed", [514])
+def test_every_record_comes_out_once_where_it_did_not_on_the_way_to_a_third_wiring(
+    tmp_path: Path, seed: int
+) -> None:
+    assert rewire(tmp_path / "trial", draw_third(seed), seed) == {}
+
+
 def find_faults(
-    folder: Path, seeds: Sequence[int], *, at_writes: bool = False
+    folder: Path,
+    seeds: Sequence[int],
+    draw: Callable[[int], list[Step]] = draw_steps,
+    *,
+    at_writes: bool = False,
 ) -> dict[int, object]:
     """What is lost or comes twice, by the seed of the sequence."""
     faults = {
-        seed: rewire(folder / str(seed), draw_steps(seed), seed, at_writes=at_writes)
-        for seed in seeds
+        seed: rewire(folder / str(seed), draw(seed), seed, at_writes=at_writes) for seed in seeds
     }
     return {seed: each for seed, each in faults.items() if each}
 
@@ -283,6 +300,19 @@ def test_every_record_comes_out_once_whatever_is_rewired(tmp_path: Path, first: 
 @pytest.mark.parametrize("first", range(500, 20_000, 20 * CHUNK))
 def test_every_record_comes_out_once_whatever_is_rewired_long(tmp_path: Path, first: int) -> None:
     assert find_faults(tmp_path, range(first, first + 20 * CHUNK)) == {}
+
+
+@pytest.mark.parametrize("first", range(0, 150, CHUNK))
+def test_every_record_comes_out_once_whatever_a_third_wiring_is(tmp_path: Path, first: int) -> None:
+    assert find_faults(tmp_path, range(first, first + CHUNK), draw_third) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(150, 6150, 20 * CHUNK))
+def test_every_record_comes_out_once_whatever_a_third_wiring_is_long(
+    tmp_path: Path, first: int
+) -> None:
+    assert find_faults(tmp_path, range(first, first + 20 * CHUNK), draw_third) == {}
 
 
 @pytest.mark.parametrize("first", range(0, 50, CHUNK))

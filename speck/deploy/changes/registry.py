@@ -198,6 +198,7 @@ class Changes:
             drain_limit_s=drain_limit_s,
             leave=leave,
             left_stopped=left_stopped,
+            reverts_to=plan.reverts_to,
         )
 
     @contextmanager

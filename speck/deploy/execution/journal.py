@@ -245,7 +245,13 @@ class Journal:
         if self._states[OperationState.FAILED]:
             change.state = ChangeState.FAILED
             error = next(r.error for r in change.operations if r.state is OperationState.FAILED)
-            change.error = "; ".join([str(error), *self._list_returns()])
+            parts = [str(error), *self._list_returns()]
+            if change.reverts_to is not None:
+                parts.append(
+                    f"this was to bring back revision {change.reverts_to} first: apply again, or"
+                    " use --drop-queues to go on without it"
+                )
+            change.error = "; ".join(parts)
         elif self._states[OperationState.CANCELLED]:
             change.state = ChangeState.CANCELLED
         else:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
 from speck.deploy.planner.decisions import Decision, is_rewired
+from speck.deploy.planner.lineages import is_held_at_another_link
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.steps import Stopped
 from speck.deploy.planner.ways import group
@@ -98,10 +99,11 @@ class StartOrder:
         """The jobs downstream that start before this one, or those beside it, do.
 
         If it stops and starts again with the same links, those that stay at a link which another
-        reader leaves for good. If it begins to send there, or its readers change at one record,
-        also those that follow another reader. If it takes over from another job, or gets other
-        links, also the new jobs, and where links branch those that read another link than before.
-        If it changes at the same record as others, all that get other links.
+        reader leaves for good, and those of a cut that an earlier change has not completed. If it
+        begins to send there, or its readers change at one record, also those that follow another
+        reader. If it takes over from another job, or gets other links, also the new jobs, and where
+        links branch those that read another link than before. If it changes at the same record as
+        others, all that get other links.
         """
         if not self.readers.decisions:
             return []
@@ -223,7 +225,8 @@ def _find_rules(wiring: Wiring) -> _Rules:
     changed = {d.job_name for d in starting if d.old is not None} & rewired
     followed = {session.client_id for session in wiring.followers.predecessors.values()}
     others = {d.job_name: _find_others_leaving(wiring, d) for d in starting}
-    sharing = {name for name, leaving in others.items() if leaving} | following
+    held = {d.job_name for d in starting if _is_held_elsewhere(wiring.situation, d)}
+    sharing = {name for name, leaving in others.items() if leaving} | following | held
     reading_anew = {
         d.job_name
         for d in starting
@@ -232,11 +235,21 @@ def _find_rules(wiring: Wiring) -> _Rules:
     taking_over, awaited = following | changed, sharing | reading_anew
     return _Rules(
         frozenset(taking_over),
-        _Rule({name for name, leaving in others.items() if leaving - followed}, set()),
+        _Rule(held | {name for name, leaving in others.items() if leaving - followed}, set()),
         _Rule(sharing, set()),
         _Rule(awaited, awaited - taking_over),
         _Rule(rewired, rewired),
     )
+
+
+def _is_held_elsewhere(situation: Situation, decision: Decision) -> bool:
+    """Whether the records for a job are taken at another link until it has begun: an earlier change
+    has not come so far."""
+    assert decision.new is not None
+    source = decision.new.source
+    own = source_client_id(situation.installation, decision.job_name, source)
+    session = situation.present.by_id.get(own)
+    return session is not None and not session.begun and is_held_at_another_link(situation, session)
 
 
 def _find_others_leaving(wiring: Wiring, decision: Decision) -> set[str]:

@@ -9,6 +9,7 @@ from speck.deploy.planner.decisions import is_live, is_lost
 from speck.deploy.planner.leaving import is_still_fed
 from speck.deploy.planner.lineages import (
     Lineage,
+    find_beside,
     is_held_at_another_link,
     is_left_behind,
     is_running,
@@ -168,11 +169,20 @@ def _is_followed_while_fed(situation: Situation, followers: Followers, session: 
     return is_followed and is_still_fed(situation, Leaving(), session.link)
 
 
+def _is_whole_before(situation: Situation, session: Session) -> bool:
+    """Whether the reader that the session's own one followed, beside others, comes back, and none
+    of them has begun."""
+    former = situation.present.usable.get(session.former or "")
+    beside = (session, *find_beside(situation, session))
+    return former is not None and former in situation.wanted and not any(s.begun for s in beside)
+
+
 def _goes_back(situation: Situation, session: Session) -> bool:
     """Whether another session has all messages of this one: that of a reader which was to be
     followed, or that of a follower which was reserved before this reader was drained and ended."""
     if session.beside and session.follows is None:
-        return False  # its predecessor does not do the same work
+        # its predecessor does not do the same work, but has all messages if nobody took any since
+        return _is_whole_before(situation, session)
     old = situation.inventory.jobs.get(session.job_name or "")
     has_read = old is not None and old.job.source == session.link
     there = {s.client_id: s for s in situation.inventory.sessions if s.usable}

@@ -1,0 +1,197 @@
+"""Where a change ended early and the next one wants a third wiring, the deployed one comes back
+first."""
+
+from __future__ import annotations
+
+import pytest
+
+from speck.errors import ConflictError, EngineRefusedError
+from speck.model.change import ChangeReport
+from speck.model.composition import CompositionDescription
+from speck.model.values import JsonObject
+from speck.service import Service
+from speck.service.compositions import ApplyRequest
+from tests.service_helpers import DONE, LIMIT_S, composition, engine, reopened
+from tests.service_helpers import job_body as body
+from tests.waiting import wait_for
+
+CONSENT = ApplyRequest(wait_s=LIMIT_S, drop_queues=True)
+FORCED = ApplyRequest(wait_s=LIMIT_S, force=True)
+
+
+def chain(*names: str, site: str = "edge-a", **more: JsonObject) -> CompositionDescription:
+    """Jobs in line, from `in` to `out`, over links that have the names of their readers."""
+    topics = ["in", *names[1:], "out"]
+    jobs = [
+        body(
+            name, **{"site": site, "source_topic": source, "sink_topic": sink, **more.get(name, {})}
+        )
+        for name, source, sink in zip(names, topics[:-1], topics[1:], strict=True)
+    ]
+    return composition(*jobs, inputs=[{"site": "edge-a", "topic": "in"}])
+
+
+ONE, TWO, THREE = chain("A", "B"), chain("C", "D", "B"), chain("E")
+
+
+def refuse_starts(service: Service, *names: str) -> None:
+    """The engine of edge-a refuses the starts of these jobs from now on, until none is given."""
+
+    def refuse(kind: str, subject: str) -> None:
+        for name in names if kind == "submit" else ():
+            incarnation = service.records.incarnations.get("c", name)
+            if incarnation is not None and incarnation.engine_job_id == subject:
+                raise EngineRefusedError(f"cannot start {name}: no")
+
+    engine("edge-a").before = refuse if names else None
+
+
+def end_early(service: Service, first: CompositionDescription = ONE) -> None:
+    """One wiring runs, and another one was begun; D could not be started."""
+    service.compositions.apply(first, DONE)
+    refuse_starts(service, "D")
+    assert service.compositions.apply(TWO, FORCED).state == "failed"
+    refuse_starts(service)
+
+
+def newest(service: Service) -> ChangeReport:
+    return service.changes.get(service.composition_views.head("c").last_change)
+
+
+def running() -> set[str]:
+    return {each.submission.job_name for each in engine("edge-a").running()}
+
+
+def test_the_deployed_revision_comes_back_before_a_third_wiring(service: Service) -> None:
+    end_early(service)
+    preview = service.compositions.apply(THREE, ApplyRequest(dry_run=True, force=True))
+    assert preview.plan.reverts_to == 1
+    started = {o.job_name for o in preview.plan.operations if o.kind == "start"}
+    assert started <= {"A", "B"}
+    accepted = service.compositions.apply(THREE, FORCED)
+    assert (accepted.state, accepted.plan.reverts_to) == ("done", 1)
+    assert newest(service).reverts_to is None, "its last stage was its own"
+    assert running() == {"E"}
+
+
+@pytest.mark.parametrize(
+    ("wanted", "what"),
+    [
+        (ONE, "the deployed wiring"),
+        (TWO, "the wiring of the change that ended early"),
+        (chain("C", "D", "B", D={"args": ["--other"]}), "the same links in other words"),
+        (chain("A", "B", site="cloud"), "the same links from another site"),
+    ],
+)
+def test_nothing_comes_back_first(
+    service: Service, wanted: CompositionDescription, what: str
+) -> None:
+    end_early(service)
+    preview = service.compositions.apply(wanted, ApplyRequest(dry_run=True, force=True))
+    assert preview.plan.reverts_to is None, what
+
+
+def test_nothing_comes_back_if_the_last_change_was_done(service: Service) -> None:
+    service.compositions.apply(ONE, DONE)
+    service.compositions.apply(TWO, FORCED)
+    preview = service.compositions.apply(THREE, ApplyRequest(dry_run=True, force=True))
+    assert preview.plan.reverts_to is None
+
+
+def test_nothing_comes_back_where_nothing_was_deployed(service: Service) -> None:
+    refuse_starts(service, "D")
+    assert service.compositions.apply(TWO, DONE).state == "failed"
+    refuse_starts(service)
+    assert service.compositions.apply(THREE, FORCED).plan.reverts_to is None
+    assert running() == {"E"}
+
+
+def test_a_revision_that_cannot_come_back_is_gone_on_without_only_by_consent(
+    service: Service,
+) -> None:
+    end_early(service)
+    refuse_starts(service, "A")
+    for _ in range(2):  # it is tried again
+        assert service.compositions.apply(THREE, FORCED).state == "failed"
+        change = newest(service)
+        assert change.reverts_to == 1
+        assert str(change.error).endswith(
+            "this was to bring back revision 1 first: apply again, or use --drop-queues to go on"
+            " without it"
+        )
+    request = ApplyRequest(wait_s=LIMIT_S, drop_queues=True, force=True)
+    assert service.compositions.apply(THREE, request).state == "done"
+    assert running() == {"E"}
+    assert newest(service).reverts_to is None
+
+
+def test_the_change_that_was_to_follow_still_brings_it_back_when_it_is_made_again(
+    service: Service,
+) -> None:
+    """Its own wiring was not begun, so what is there is still between the two before it."""
+    end_early(service)
+    refuse_starts(service, "A")
+    assert service.compositions.apply(THREE, FORCED).state == "failed"
+    refuse_starts(service)
+    assert service.composition_views.plan("c").reverts_to == 1
+    repair = service.repairs.repair("c")
+    assert repair is not None and repair.wait_for_end(LIMIT_S)
+    assert service.changes.get(repair.change.id).state == "done"
+    assert running() == {"E"}
+
+
+def test_the_next_life_of_the_service_goes_on_with_what_comes_back(service: Service) -> None:
+    end_early(service)
+    engine("edge-a").unreachable = True
+    assert service.compositions.apply(THREE, ApplyRequest(force=True)).plan.reverts_to == 1
+    change_id = newest(service).id
+    again = reopened(service)
+    try:
+        assert again.changes.get(change_id).reverts_to == 1
+        engine("edge-a").unreachable = False
+        wait_for(lambda: again.changes.get(change_id).state == "done")
+        assert running() == {"E"}
+    finally:
+        again.close()
+
+
+def test_a_composition_of_which_a_part_was_removed_comes_back_first(service: Service) -> None:
+    service.compositions.apply(chain("A", "B", B={"site": "cloud"}), DONE)
+    engine("cloud").unreachable = True
+    _, removal = service.compositions.remove("c")
+    wait_for(lambda: removal.change.state == "blocked")
+    service.runner.cancel(removal.change.id)
+    engine("cloud").unreachable = False
+    assert service.compositions.apply(THREE, FORCED).plan.reverts_to == 1
+    assert running() == {"E"}
+
+
+def test_a_silent_site_is_not_waited_for_by_consent(service: Service) -> None:
+    end_early(service)
+    engine("edge-a").unreachable = True
+    preview = service.compositions.apply(
+        chain("E", site="cloud"), ApplyRequest(dry_run=True, force=True, drop_queues=True)
+    )
+    assert preview.plan.reverts_to is None
+    assert preview.warnings[-1] == (
+        "revision 1 is not brought back first, though the change before this one ended early:"
+        " records may be lost or come twice (no answer from edge-a)"
+    )
+
+
+def test_a_revision_that_cannot_even_be_planned_does_not_come_back(service: Service) -> None:
+    lonely = {"A": {"site": "edge-b", "source_site": "edge-a", "sink_site": "edge-a"}}
+    end_early(service, chain("A", "B", **lonely))
+    service.records.write(service.records.sites.drop("edge-b"))
+    preview = service.compositions.apply(THREE, ApplyRequest(dry_run=True, force=True))
+    assert preview.plan.reverts_to is None
+    assert any("revision 1 is not brought back first" in each for each in preview.warnings)
+
+
+def test_no_job_is_taken_in_before_it_has_come_back(service: Service) -> None:
+    end_early(service)
+    service.jobs.post(composition(body("X")).jobs[0], 20)
+    wanted = composition(*(body(n) for n in "XYZ"))
+    with pytest.raises(ConflictError, match="the change before this one ended early"):
+        service.compositions.apply(wanted, ApplyRequest(adopt=True, force=True))
+    assert newest(service).revision == 2, "nothing was accepted"
