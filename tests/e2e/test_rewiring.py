@@ -27,6 +27,7 @@ SHORT = "edge-a/in > a@edge-a > edge-a/t > b@edge-b > edge-b/out"
 LONG = "edge-a/in > a@edge-a > edge-a/t > c@cloud > cloud/t2 > b@edge-b > edge-b/out"
 BEFORE = "edge-a/in > a@edge-a > edge-a/m1 > b@edge-b > cloud/m2 > tail@cloud > cloud/out"
 AFTER = "edge-a/in > a@edge-a > cloud/m2 > c@edge-b > edge-a/m1 > tail@cloud > cloud/out"
+THIRD = "edge-a/in > b@edge-b > cloud/m3 > tail@cloud > cloud/out"
 NO_STATS = ["--site", "A", "--streams", "A1", "--window", "soon"]  # main throws
 
 both_deliveries = pytest.mark.parametrize(
@@ -138,10 +139,11 @@ def test_two_jobs_of_a_chain_that_swap_their_places(speck: Speck) -> None:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        pytest.param(SHORT, LONG, id="inserted", marks=pytest.mark.long),
+        pytest.param(SHORT, LONG, id="inserted"),
         pytest.param(BEFORE, AFTER, id="another-role"),
     ],
 )
+@pytest.mark.long  # below it is the first stage of another change
 def test_a_rollback_after_a_change_that_failed_half_way(
     speck: Speck, before: str, after: str
 ) -> None:
@@ -160,6 +162,19 @@ def test_a_rollback_after_a_change_that_failed_half_way(
         back = speck.call("POST", path, json=to, params={"wait": 120})
 
         assert back["state"] == "done", back
+        stream.assert_each_once()
+
+
+def test_a_third_wiring_after_a_change_that_failed_half_way(speck: Speck) -> None:
+    """What ran before comes back first."""
+    mode = "exactly_once"
+    broken = chain("third", mode, AFTER)
+    broken = change_job(broken, "third-c", entry_class="io.speck.jobs.LocalStats", args=NO_STATS)
+    with streaming(speck, chain("third", mode, BEFORE)) as stream:
+        speck.apply(broken, state="failed")
+        stream.publish_on()
+        answer = speck.apply(chain("third", mode, THIRD), force="true")
+        assert answer["plan"]["reverts_to"] == stream.revision
         stream.assert_each_once()
 
 
