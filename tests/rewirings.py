@@ -345,6 +345,9 @@ def draw_third(seed: int) -> list[Step]:
     one, two, three, four = (draw(dice) for _ in range(4))
     if not dice.randrange(6):
         three = _relocate(dice, dice.choice([one, two]))
+    elif not dice.randrange(5):  # a change that only adds a job, or one that keeps the job
+        two = f"{dice.choice([one, two])} {(added := _draw_extra(dice))}"
+        three = f"{three} {added}"
     kinds = KINDS[1:]
     steps = [Step(one), Step(two, _draw_trouble(dice, two, kinds[seed % 3]))]
     if seed // 3 % 2:
@@ -355,6 +358,12 @@ def draw_third(seed: int) -> list[Step]:
 
 def _draw_chain(dice: random.Random) -> str:
     return draw_wiring(dice).rpartition(" ")[0]
+
+
+def _draw_extra(dice: random.Random) -> str:
+    """A job whose output nobody reads."""
+    source = dice.choice(["in", "o1", *PLACES])
+    return f"X@{dice.choice(SITES)}:{source}>cloud/z"
 
 
 def _relocate(dice: random.Random, wiring: str) -> str:

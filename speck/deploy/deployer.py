@@ -19,6 +19,7 @@ from speck.deploy.planner import plan
 from speck.deploy.planner.queues import keep_queues
 from speck.deploy.planner.situation import Conditions, Outside
 from speck.deploy.reverting import (
+    Base,
     describe_no_way_back,
     find_base,
     list_idle,
@@ -146,7 +147,7 @@ class Deployer:
             leave=leave,
             has_read=has_read,
         )
-        base = change.reverts_to if change else find_base(description, self._records)
+        base = find_base(description, self._records, change)
         if base is None:
             return self._prepare(
                 description, artifacts or {}, conditions, adopted_jobs, line_of, sees
@@ -164,18 +165,20 @@ class Deployer:
     def _revert_first(
         self,
         ahead: PreparedPlan,
-        number: int,
+        base: Base,
         conditions: Conditions,
         adopted_jobs: Sequence[str],
     ) -> PreparedPlan:
         """The plan `ahead`, behind one that brings back a revision, if anything is to be done for
         that."""
-        name = ahead.scope
+        name, number = ahead.scope, base.revision
         revision = self._records.compositions.revision(name, number)
         try:
             if revision is None:
                 raise NotFoundError(f"cannot find revision {number} of {title(name)}")
-            back = self._prepare(revision.description, revision.artifacts, conditions)
+            back = self._prepare(
+                revision.description, revision.artifacts, conditions, apart=base.stays
+            )
         except (InvalidError, ConflictError, NotFoundError) as error:
             return _warn(ahead, describe_no_way_back(number, str(error)))
         if back.plan.empty:
@@ -207,7 +210,9 @@ class Deployer:
         adopted_jobs: Sequence[str] = (),
         line_of: LineOf | None = None,
         sees: Callable[[str], bool] = lambda scope: True,
+        apart: frozenset[str] = frozenset(),
     ) -> PreparedPlan:
+        """Resolve and plan. What is there of the jobs that are `apart` is not seen, and stays."""
         scope = description.name
         sites = self._records.sites.all()
         stored = read_inventory(self._records, scope, adopted_jobs)
@@ -233,7 +238,7 @@ class Deployer:
         prepared_plan = self._make_plan(
             scope,
             resolution.composition,
-            seen.inventory,
+            seen.inventory.without(apart),
             self._planned_sites.add_left_brokers(seen, resolution.composition, sites),
             conditions,
             resolution.warnings,

@@ -324,8 +324,10 @@ def _find_successors(situation: Situation, decision: Decision) -> list[Job]:
 
 def _goes_on(situation: Situation, old: Incarnation | None, job: Job) -> bool:
     """Whether the job takes the same records to the same link already, or goes on with that where
-    it ended."""
+    it ended. One that runs, but that no records have reached, does not."""
     if old is None or old.job.ends != job.ends or awaits_its_cut(situation, job):
+        return False
+    if job.source not in situation.links_reached:
         return False
     return is_live(situation, old) or has_place(situation, old, job.source)
 

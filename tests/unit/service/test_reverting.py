@@ -3,6 +3,8 @@ first."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from speck.errors import ConflictError, EngineRefusedError
@@ -89,6 +91,44 @@ def test_nothing_comes_back_first(
     end_early(service)
     preview = service.compositions.apply(wanted, ApplyRequest(dry_run=True, force=True))
     assert preview.plan.reverts_to is None, what
+
+
+def with_job(description: CompositionDescription, *jobs: JsonObject) -> CompositionDescription:
+    more = composition(*jobs).jobs
+    return replace(description, jobs=(*description.jobs, *more))
+
+
+def test_nothing_comes_back_where_jobs_were_only_added(service: Service) -> None:
+    service.compositions.apply(ONE, DONE)
+    refuse_starts(service, "D")
+    assert service.compositions.apply(with_job(ONE, body("N"), body("D")), DONE).state == "failed"
+    refuse_starts(service)
+    added = service.jobs.get("N").engine_job_id
+    wanted = with_job(ONE, body("N"), body("D", sink_topic="other"))
+    answer = service.compositions.apply(wanted, DONE)
+    assert (answer.state, answer.plan.reverts_to) == ("done", None)
+    assert service.jobs.get("N").engine_job_id == added
+
+
+@pytest.mark.parametrize("is_beside", [False, True])
+def test_a_new_job_stays_unless_it_shares_a_link_with_those_that_were_changed(
+    service: Service, is_beside: bool
+) -> None:
+    new = body("N", source_topic="C-N") if is_beside else body("N")
+    begun = with_job(TWO, new, body("M", source_topic="M-in", sink_topic=new["source_topic"]))
+    joined = (
+        begun if not is_beside else with_job(begun, body("K", source_topic="D", sink_topic="C-N"))
+    )
+    service.compositions.apply(ONE, DONE)
+    refuse_starts(service, "D")
+    assert service.compositions.apply(joined, FORCED).state == "failed"
+    refuse_starts(service)
+    before = service.jobs.get("N").engine_job_id
+    wanted = with_job(THREE, new)
+    accepted = service.compositions.apply(wanted, FORCED)
+    assert (accepted.state, accepted.plan.reverts_to) == ("done", 1)
+    assert running() == {"E", "N"}
+    assert (service.jobs.get("N").engine_job_id == before) is not is_beside
 
 
 def test_nothing_comes_back_if_the_last_change_was_done(service: Service) -> None:
