@@ -2,9 +2,10 @@
 
 A wiring is one line of text: `A@cloud:in>edge-b/x S:edge-b/x>o2` is a job `A` at `cloud` that reads
 the input and writes the topic `x` at the broker of `edge-b`, and a job `S` at `edge-a`, the site
-without a name, that reads this and writes the second output. A publisher outside speck, which
-numbers its messages, sends a record at every call to an engine or a broker. Which thread makes the
-next call is decided by a seed (`tests/turns.py`): a sequence of steps has one result.
+without a name, that reads this and writes the second output. `-A` is stopped. A publisher outside
+speck, which numbers its messages, sends a record at every call to an engine or a broker. Which
+thread makes the next call is decided by a seed (`tests/turns.py`): a sequence of steps has one
+result.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def parse_wiring(line: str) -> JsonObject:
     for word in line.split():
         job, _, links = word.partition(":")
         (name, _, site), (source, _, sink) = job.partition("@"), links.partition(">")
+        state, name = "stopped" if name.startswith("-") else "running", name.lstrip("-")
         (source_site, source_topic), (sink_site, sink_topic) = _place(source), _place(sink)
         jobs.append(
             {
@@ -97,6 +99,7 @@ def parse_wiring(line: str) -> JsonObject:
                 "sink_topic": sink_topic,
                 "entry_class": "package.ExampleJob",
                 "job_path": "test-1.jar",
+                "state": state,
             }
         )
     outputs = [
@@ -353,6 +356,9 @@ def draw_third(seed: int) -> list[Step]:
     if seed // 3 % 2:
         steps.append(Step(three, _draw_trouble(dice, three, kinds[seed // 6 % 3])))
         return [*steps, Step(dice.choice([one, two, three, four]))]
+    if not dice.randrange(6):  # a job that was to run is stopped, and runs again later
+        stopped = dice.choice(two.split())
+        return [*steps, Step(two.replace(stopped, f"-{stopped}")), Step(two)]
     return [*steps, Step(three)]
 
 

@@ -29,8 +29,8 @@ def render(plan: JsonObject, *, operations: bool = False) -> str:
     lines += render_queues(plan)
     if plan["reverts_to"] is not None:
         lines.append(
-            f"  first, revision {plan['reverts_to']} is brought back: the change before this one"
-            " ended early"
+            f"  first, {clean(', '.join(plan['reverting']))} go back to revision"
+            f" {plan['reverts_to']}: the change before this one ended early"
         )
     if operations and plan["operations"]:
         steps = plan["text"].splitlines()[len(plan["queues"]) :]

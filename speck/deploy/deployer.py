@@ -19,11 +19,13 @@ from speck.deploy.planner import plan
 from speck.deploy.planner.queues import keep_queues
 from speck.deploy.planner.situation import Conditions, Outside
 from speck.deploy.reverting import (
-    Base,
+    Reverting,
+    describe_first,
     describe_no_way_back,
-    find_base,
+    find_reverting,
     list_idle,
     revert_first,
+    warn_of_new_beginnings,
 )
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import ConflictError, InvalidError, NotFoundError
@@ -33,6 +35,7 @@ from speck.model.composition import (
     CompositionDescription,
     composition_of_one,
     title,
+    visible_name,
 )
 from speck.model.incarnation import Incarnation, Inventory
 from speck.model.link import Link
@@ -55,7 +58,8 @@ class PreparedPlan:
 
     `sites` are the sites registered when it was made, `artifacts` the SHA-256 of the file that each
     `job_path` named. `files` gives the files' locations by SHA-256. `silent` are the sites whose
-    engine or broker did not answer. `noticed` holds incarnations of which the observation shows
+    engine or broker did not answer. `not_reverted` says why a revision that should be brought back
+    first is not. `noticed` holds incarnations of which the observation shows
     more than is stored (they run, or have finished), as they are stored and as they are, by scope
     and job name. Nothing is stored yet; see `accept`.
     """
@@ -68,6 +72,7 @@ class PreparedPlan:
     artifacts: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, Path] = field(default_factory=dict)
     silent: frozenset[str] = frozenset()
+    not_reverted: str | None = None
     noticed: Mapping[tuple[str, str], tuple[Incarnation, Incarnation]] = field(default_factory=dict)
 
 
@@ -78,11 +83,14 @@ class _FilesOfJobs:
 
     find_file: JobFileFinder
     accepted: Mapping[str, str]
+    files: Mapping[str, Path]
     hashes: dict[str, str] = field(default_factory=dict)
 
     def find(self, job_path: str) -> JobFile:
         sha256 = self.accepted.get(job_path)
-        file = self.find_file(f"{ARTIFACT}{sha256}" if sha256 else job_path)
+        path = f"{ARTIFACT}{sha256}" if sha256 else job_path
+        known = self.files.get(path.removeprefix(ARTIFACT))
+        file = JobFile(path.removeprefix(ARTIFACT), known) if known else self.find_file(path)
         self.hashes[job_path] = file.sha256
         return file
 
@@ -147,57 +155,57 @@ class Deployer:
             leave=leave,
             has_read=has_read,
         )
-        base = find_base(description, self._records, change)
-        if base is None:
-            return self._prepare(
-                description, artifacts or {}, conditions, adopted_jobs, line_of, sees
-            )
-        ahead = self._prepare(
-            description,
-            artifacts or {},
-            replace(conditions, has_read=frozenset()),
-            adopted_jobs,
-            line_of,
-            sees,
-        )
-        return self._revert_first(ahead, base, conditions, adopted_jobs)
+        reverting = find_reverting(description, self._records, change)
+        if reverting is not None:
+            conditions, back_conditions = replace(conditions, has_read=frozenset()), conditions
+        ahead = self._prepare(description, artifacts or {}, conditions, adopted_jobs, line_of, sees)
+        if reverting is None:
+            return ahead
+        return self._revert_first(description, ahead, reverting, back_conditions, adopted_jobs)
 
     def _revert_first(
         self,
+        description: CompositionDescription,
         ahead: PreparedPlan,
-        base: Base,
+        reverting: Reverting,
         conditions: Conditions,
         adopted_jobs: Sequence[str],
     ) -> PreparedPlan:
         """The plan `ahead`, behind one that brings back a revision, if anything is to be done for
         that."""
-        name, number = ahead.scope, base.revision
+        name, number = ahead.scope, reverting.revision
         revision = self._records.compositions.revision(name, number)
         try:
             if revision is None:
                 raise NotFoundError(f"cannot find revision {number} of {title(name)}")
-            back = self._prepare(
-                revision.description, revision.artifacts, conditions, apart=base.stays
+            first, artifacts = describe_first(
+                revision, description, ahead.artifacts, reverting.jobs
             )
+            back = self._prepare(first, artifacts, conditions, files=ahead.files)
         except (InvalidError, ConflictError, NotFoundError) as error:
-            return _warn(ahead, describe_no_way_back(number, str(error)))
+            return _go_on_without(ahead, describe_no_way_back(number, error))
         if back.plan.empty:
             return ahead
-        silent = sorted(back.silent & {str(step.operation.site) for step in back.plan.steps})
+        silent = back.silent & frozenset[str]().union(*(step.sites for step in back.plan.steps))
         if conditions.drops and silent:
-            why = f"no answer from {', '.join(silent)}"
-            return _warn(ahead, describe_no_way_back(number, why))
+            why = f"no answer from {', '.join(sorted(silent))}"
+            return _go_on_without(ahead, describe_no_way_back(number, why))
         if adopted_jobs:
             raise ConflictError(
-                f"cannot apply {title(name)} and take in jobs: the change before this one ended"
-                " early; apply it again, or roll back, first"
+                f"cannot apply {title(name)} and take in jobs: revision {number} has to be brought"
+                " back first, since the change before this one ended early; apply that again or"
+                f" roll back to {number}, then apply this with ?adopt=true"
             )
-        plan = revert_first(
-            back.plan, ahead.plan, number, list_idle(back.composition, self._records.installation)
-        )
+        idle = list_idle(back.composition, self._records.installation)
+        running = read_inventory(self._records, name, ()).jobs.keys() & reverting.jobs
+        wanted = running & {job.job_name for job in description.jobs}
         return replace(
             ahead,
-            plan=plan,
+            plan=revert_first(back.plan, ahead.plan, reverting, idle),
+            warnings=(
+                *ahead.warnings,
+                *warn_of_new_beginnings(number, wanted, revision.description),
+            ),
             files={**back.files, **ahead.files},
             noticed=back.noticed,
         )
@@ -210,9 +218,9 @@ class Deployer:
         adopted_jobs: Sequence[str] = (),
         line_of: LineOf | None = None,
         sees: Callable[[str], bool] = lambda scope: True,
-        apart: frozenset[str] = frozenset(),
+        files: Mapping[str, Path] | None = None,
     ) -> PreparedPlan:
-        """Resolve and plan. What is there of the jobs that are `apart` is not seen, and stays."""
+        """Resolve and plan. Of some SHA-256 the `files` are known."""
         scope = description.name
         sites = self._records.sites.all()
         stored = read_inventory(self._records, scope, adopted_jobs)
@@ -220,12 +228,12 @@ class Deployer:
         await_answers = self._planned_sites.begin(sites, stored, _find_sites(description, sites))
 
         look = cache(partial(self._planned_sites.look, stored, await_answers))
-        files = _FilesOfJobs(self._find_file, artifacts)
+        found = _FilesOfJobs(self._find_file, artifacts, files or {})
         try:
             resolution = self._admission.resolve(
                 description,
                 sites,
-                files.find,
+                found.find,
                 lambda: (look().inventory, look().observation),
                 adopted_jobs,
                 line_of,
@@ -238,7 +246,7 @@ class Deployer:
         prepared_plan = self._make_plan(
             scope,
             resolution.composition,
-            seen.inventory.without(apart),
+            seen.inventory,
             self._planned_sites.add_left_brokers(seen, resolution.composition, sites),
             conditions,
             resolution.warnings,
@@ -251,7 +259,7 @@ class Deployer:
         return replace(
             prepared_plan,
             sites=sites,
-            artifacts=files.hashes,
+            artifacts=found.hashes,
             files=resolution.files,
             noticed=changed,
         )
@@ -328,6 +336,8 @@ class Deployer:
                 change=change,
             )
             self.accept(prepared_plan)
+        if prepared_plan.not_reverted is not None:
+            _report(self._records, change, prepared_plan.not_reverted)
         result = prepared_plan.plan
         if change.cause is Cause.REPAIR:
             result = keep_queues(result) or result
@@ -388,8 +398,14 @@ class Deployer:
         )
 
 
-def _warn(prepared_plan: PreparedPlan, warning: str) -> PreparedPlan:
-    return replace(prepared_plan, warnings=(*prepared_plan.warnings, warning))
+def _report(records: Records, change: Change, message: str) -> None:
+    composition = visible_name(change.composition)
+    records.write(records.events.make("change", message, change=change.id, composition=composition))
+
+
+def _go_on_without(ahead: PreparedPlan, why: str) -> PreparedPlan:
+    """The plan without what should be brought back first."""
+    return replace(ahead, warnings=(*ahead.warnings, why), not_reverted=why)
 
 
 def _present_scope(job_name: str, scope: str, adopted_jobs: Sequence[str]) -> str:

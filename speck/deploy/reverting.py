@@ -2,134 +2,185 @@
 
 A change that ended early leaves jobs of two wirings: the one that was deployed, and its own. The
 planner goes on from there to either of them. To a third wiring it first goes back: the first stage
-of such a change reverts the composition to its deployed revision, and behind the gate its own
-wiring follows. New jobs that share no link with what was changed stay: they do not begin anew for
-the sake of others.
+of such a change reverts to the deployed revision, and behind the gate its own wiring follows.
+
+This is decided for each part of the composition by itself, that is, for jobs that share links,
+be it through others. Where a part is wanted as it is deployed, or as it was begun, or has only got
+further jobs, the first stage already does what is wanted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
-from speck.model.change import Cause, Change
-from speck.model.composition import Composition, CompositionDescription, Head
+from speck.errors import ConflictError, SpeckError
+from speck.model.change import Cause, Change, ChangeHead
+from speck.model.composition import Composition, CompositionDescription, Head, Revision
 from speck.model.ids import source_client_id
-from speck.model.job import DesiredState
+from speck.model.job import DesiredState, JobDescription
 from speck.model.plan import Gate, Plan
+from speck.spec.addresses import with_addresses
+from speck.spec.job_files import ARTIFACT
 from speck.store.records import Records
 
-_End = tuple[str | None, str | None, str]
-_Way = tuple[_End, _End]
-"""The source and the sink of a job, as they are described: (site, broker, topic)."""
+_End = tuple[str | None, str]
+_Wiring = Mapping[str, tuple[_End, _End, DesiredState]]
+"""The source and the sink, as (address of the broker, topic), and the state of each job."""
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
-    """The revision to which a composition is reverted first, and the jobs of later revisions that
-    stay as they are: they have nothing to do with what these have changed."""
+class Reverting:
+    """What is brought back first: the jobs of these names, to their state in the revision. The jobs
+    that are not in it give way."""
 
     revision: int
-    stays: frozenset[str]
+    jobs: frozenset[str]
 
 
-def find_base(
+def find_reverting(
     description: CompositionDescription, records: Records, change: Change | None = None
-) -> Base | None:
-    """What a composition is reverted to before a description of it is made true, by a `change` that
-    is planned anew maybe. None if what is there is that revision, or may be turned into what is
-    described directly."""
-    name, compositions = description.name, records.compositions
+) -> Reverting | None:
+    """What is brought back before a description is made true, by a `change` that is planned anew
+    maybe; None if nothing is."""
     if change is not None:
-        if change.reverts_to is None or change.revision is None:
-            return None
-        numbers = range(change.reverts_to, change.revision)
-    else:
-        head = compositions.last_head(name)
-        if head is None or not _is_third(description, head, records):
-            return None
-        assert head.deployed_revision is not None
-        numbers = range(head.deployed_revision, head.revision + 1)
-    stored = [compositions.revision(name, number) for number in numbers]
-    wirings = [_list_ways(each.description) if each is not None else {} for each in stored]
-    stays = _find_apart(wirings[0], wirings[1:] or [{}])
-    return None if stays is None else Base(numbers[0], stays)
-
-
-def _is_third(description: CompositionDescription, head: Head, records: Records) -> bool:
-    """Whether a change has ended early, and the description has neither its wiring nor the one that
-    is deployed."""
-    last = records.changes.head(head.last_change)
-    if last is None or head.deleted or head.deployed_revision is None:
-        return False
-    deployed = records.compositions.revision(head.name, head.deployed_revision)
-    begun = records.compositions.revision(head.name, head.revision)
-    is_removal = last.cause is Cause.REMOVE
-    if head.deployed_revision == head.revision and not is_removal:
-        return False
-    wanted = _list_links(description)
-    if deployed is None or begun is None or wanted == _list_links(deployed.description):
-        return False
-    is_begun = not is_removal and last.reverts_to is None
-    return not (is_begun and wanted == _list_links(begun.description))
-
-
-def _find_apart(
-    deployed: Mapping[str, _Way], later: Sequence[Mapping[str, _Way]]
-) -> frozenset[str] | None:
-    """The jobs of the `later` wirings whose links no job shares, be it through others of them, that
-    these have changed or removed; None if no deployed job is changed or removed at all."""
-    changed = {
-        name for name, way in deployed.items() if any(wiring.get(name) != way for wiring in later)
-    }
-    if not changed:
+        number = change.reverts_to
+        return None if number is None else Reverting(number, change.reverting)
+    head = records.compositions.last_head(description.name)
+    if head is None or head.deleted or head.deployed_revision is None:
         return None
-    wirings = (deployed, *later)
-    touched = {topic for name in changed for each in wirings for topic in _topics(each, name)}
-    new = {name for each in later for name in each} - deployed.keys()
-    while True:
-        joined = {
-            name
-            for name in new
-            if any(topic in touched for each in later for topic in _topics(each, name))
-        }
-        if not joined:
-            return frozenset(new)
-        new -= joined
-        touched |= {topic for name in joined for each in later for topic in _topics(each, name)}
+    last = records.changes.head(head.last_change)
+    is_removal = last is not None and last.cause is Cause.REMOVE
+    if head.deployed_revision == head.revision and not is_removal:
+        return None
+    wirings = _list_wirings(head, records)
+    if wirings is None:
+        return None
+    wirings += [{}] if is_removal else []
+    wanted = _list_ways(with_addresses(description, records.sites.all()))
+    jobs = _find_jobs(wirings, wanted, _list_not_begun(last))
+    return Reverting(head.deployed_revision, jobs) if jobs else None
 
 
-def _topics(wiring: Mapping[str, _Way], name: str) -> list[str]:
-    """The topics of a job. Those of the same name at two brokers are taken for one: an address may
-    be spelled in several ways."""
-    return [topic for *_, topic in wiring[name]] if name in wiring else []
+def _list_wirings(head: Head, records: Records) -> list[_Wiring] | None:
+    """That of the deployed revision, and of all that came after it; None if one of the two ends is
+    gone."""
+    assert head.deployed_revision is not None
+    numbers = range(head.deployed_revision, head.revision + 1)
+    revisions = [records.compositions.revision(head.name, number) for number in numbers]
+    if revisions[0] is None or revisions[-1] is None:
+        return None
+    sites = records.sites.all()
+    return [_list_ways(with_addresses(each.description, sites)) for each in revisions if each]
 
 
-def _list_ways(description: CompositionDescription) -> Mapping[str, _Way]:
+def _list_not_begun(last: ChangeHead | None) -> Set[str]:
+    """The jobs that the last change was still bringing back when it ended: it has not begun with
+    what was wanted of these."""
+    return frozenset(last.reverting) if last is not None else frozenset()
+
+
+def _find_jobs(wirings: Sequence[_Wiring], wanted: _Wiring, not_begun: Set[str]) -> frozenset[str]:
+    """The jobs of all parts that are reverted: `wirings` are the one that is deployed and those
+    that came after it."""
+    deployed, *later = wirings
+    found = set[str]()
+    for part in _divide([*wirings, wanted]):
+        here, before, *after = (_restrict(each, part) for each in (wanted, deployed, *later))
+        is_begun = _is_same(here, after[-1], before) and part.isdisjoint(not_begun)
+        has_only_grown = all(before.items() <= each.items() for each in after)
+        if here != before and not is_begun and not has_only_grown:
+            found |= part
+    return frozenset(found)
+
+
+def _is_same(wanted: _Wiring, begun: _Wiring, deployed: _Wiring) -> bool:
+    """Whether a wiring is wanted as it was begun, but for new jobs that are stopped by now: the way
+    out where one of them cannot be started."""
+    if wanted.keys() != begun.keys():
+        return False
+    return all(
+        way == begun[name]
+        or (name not in deployed and way == (*begun[name][:2], DesiredState.STOPPED))
+        for name, way in wanted.items()
+    )
+
+
+def _divide(wirings: Iterable[_Wiring]) -> list[set[str]]:
+    """The names of jobs, those together that share a link in one of the wirings or in two, be it
+    through others."""
+    parts = list[tuple[set[str], set[_End]]]()
+    for wiring in wirings:
+        for name, way in wiring.items():
+            names, links, rest = {name}, {*way[:2]}, []
+            for part in parts:
+                if name in part[0] or not links.isdisjoint(part[1]):
+                    names |= part[0]
+                    links |= part[1]
+                else:
+                    rest.append(part)
+            parts = [*rest, (names, links)]
+    return [names for names, _ in parts]
+
+
+def _restrict(wiring: _Wiring, part: Set[str]) -> _Wiring:
+    return {name: way for name, way in wiring.items() if name in part}
+
+
+def _list_ways(description: CompositionDescription) -> _Wiring:
     return {
         job.job_name: (
-            (job.source_site, job.source_broker, job.source_topic),
-            (job.sink_site, job.sink_broker, job.sink_topic),
+            (job.source_broker, job.source_topic),
+            (job.sink_broker, job.sink_topic),
+            job.state,
         )
         for job in description.jobs
     }
 
 
-def _list_links(description: CompositionDescription) -> Set[Hashable]:
-    """The jobs of a description with their links, and whether they are to run; and its outputs."""
-    ways = _list_ways(description)
-    jobs = {(job.job_name, ways[job.job_name], job.state) for job in description.jobs}
-    return jobs | {(each.client_id, each.site, each.topic) for each in description.outputs}
+# -- the first stage ----------------------------------------------------------------------
 
 
-def revert_first(back: Plan, ahead: Plan, revision: int, idle: Set[str]) -> Plan:
-    """The plan `back` to a revision as the first stage of a change that the plan `ahead` would
-    carry out at once. Of the queues that this would drop those remain whose readers, by client id,
-    are `idle` in that revision, too."""
+def describe_first(
+    revision: Revision,
+    wanted: CompositionDescription,
+    artifacts: Mapping[str, str],
+    jobs: Set[str],
+) -> tuple[CompositionDescription, Mapping[str, str]]:
+    """What the first stage makes true: these `jobs` as they are in the revision, all others as they
+    are wanted; with the SHA-256 of the artifacts by `job_path`. Readers outside speck are there if
+    they are in one of the two."""
+    deployed = revision.description
+    back = [job for job in deployed.jobs if job.job_name in jobs]
+    rest = [_name_artifact(job, artifacts) for job in wanted.jobs if job.job_name not in jobs]
+    known = {each.client_id for each in deployed.outputs}
+    more = [each for each in wanted.outputs if each.client_id not in known]
+    inputs = tuple(dict.fromkeys((*deployed.inputs, *wanted.inputs)))
+    description = replace(
+        wanted, jobs=(*back, *rest), inputs=inputs, outputs=(*deployed.outputs, *more)
+    )
+    return description, revision.artifacts
+
+
+def _name_artifact(job: JobDescription, artifacts: Mapping[str, str]) -> JobDescription:
+    """The job with its artifact's content instead of a path, which may have had another one."""
+    sha256 = artifacts.get(job.job_path)
+    return replace(job, job_path=f"{ARTIFACT}{sha256}") if sha256 else job
+
+
+def revert_first(back: Plan, ahead: Plan, reverting: Reverting, idle: Set[str]) -> Plan:
+    """The plan of the first stage, with what the plan `ahead` says of the jobs as they are wanted.
+    Of the queues that the latter would drop those remain whose readers, by client id, are `idle` in
+    the first stage, too."""
     later = [queue for queue in ahead.queues if queue.client_id in idle]
-    queues = tuple(dict.fromkeys((*back.queues, *later)))
-    gate = Gate(failed_too=ahead.drain_limit_s is not None)
-    return replace(back, queues=queues, gate=gate, reverts_to=revision)
+    return replace(
+        back,
+        jobs=ahead.jobs,
+        queues=tuple(dict.fromkeys((*back.queues, *later))),
+        gate=Gate(failed_too=ahead.drain_limit_s is not None),
+        reverts_to=reverting.revision,
+        reverting=reverting.jobs,
+    )
 
 
 def list_idle(composition: Composition, installation: str) -> Set[str]:
@@ -140,9 +191,24 @@ def list_idle(composition: Composition, installation: str) -> Set[str]:
     return ids | {reader.client_id for reader in composition.readers}
 
 
-def describe_no_way_back(revision: int, why: str) -> str:
-    """The warning about a composition that is not reverted first, though it should be."""
+def warn_of_new_beginnings(
+    revision: int, names: Collection[str], deployed: CompositionDescription
+) -> list[str]:
+    """The warning about jobs that run, and are wanted, but not in the revision that is brought back
+    first; `names` are those that run and are wanted."""
+    lost = sorted(set(names) - {job.job_name for job in deployed.jobs})
+    if not lost:
+        return []
+    return [
+        f"revision {revision} is brought back first, without {', '.join(lost)}: started again"
+        " after that without the state of now"
+    ]
+
+
+def describe_no_way_back(revision: int, why: SpeckError | str) -> str:
+    """The warning about a revision that is not brought back first, though it should be."""
+    reason = "others use its names or its readers by now" if isinstance(why, ConflictError) else why
     return (
         f"revision {revision} is not brought back first, though the change before this one ended"
-        f" early: records may be lost or come twice ({why})"
+        f" early: records may be lost or come twice ({reason})"
     )

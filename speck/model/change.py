@@ -99,6 +99,9 @@ class ChangeHead:
         int | None,
         Shown("revision that it brings back first, since the change before it ended early"),
     ] = None
+    reverting: Annotated[
+        tuple[str, ...], Shown("the jobs concerned, also those that give way")
+    ] = ()
 
     @property
     def scope(self) -> str:
@@ -128,7 +131,8 @@ class Change:
     alone. `dropped` are the queues that it has dropped. `earlier` are the operations of its
     previous plans, as they were stored.
     `left_stopped` are the jobs that the superseded change had stopped and not started again.
-    `reverts_to` is the revision that it brings back before it begins with its own.
+    `reverts_to` is the revision that it brings back before it begins with its own, `reverting` are
+    the jobs concerned.
     `has_read` are the client ids of the sessions that its previous plans have read first; after a
     restart of the service they are read once more.
     """
@@ -149,6 +153,7 @@ class Change:
     leave: frozenset[str] = frozenset()
     left_stopped: frozenset[str] = frozenset()
     reverts_to: int | None = None
+    reverting: frozenset[str] = frozenset()
     earlier: list[OperationOutcome] = field(default_factory=list)
     has_read: frozenset[str] = frozenset()
     dropped: list[QueueOutline] = field(default_factory=list)
@@ -172,6 +177,7 @@ class Change:
             leave=frozenset(stored.leave),
             left_stopped=frozenset(stored.left_stopped),
             reverts_to=stored.reverts_to,
+            reverting=frozenset(stored.reverting),
             earlier=[_cancel_unless_over(operation) for operation in stored.operations],
             dropped=list(stored.dropped),
         )
@@ -184,13 +190,15 @@ class Change:
         self.plan = plan.renumber_after(max((o.id for o in self.earlier), default=0))
         if plan.reverts_to != self.reverts_to:
             self.reverts_to, self.has_read = plan.reverts_to, frozenset()
+        self.reverting = plan.reverting
         self.operations = [OperationRecord(step) for step in self.plan.steps]
 
     def begin_next_part(self) -> None:
         """Close the plan that was carried out; another plan follows."""
         self.earlier += [operation.outcome() for operation in self.operations]
-        if self.state is ChangeState.FAILED:
-            self.reverts_to = None  # what cannot be brought back is not tried again
+        if self.state is ChangeState.FAILED or self.plan.empty:
+            # what cannot be brought back, or no further, is not tried again
+            self.reverts_to, self.reverting = None, frozenset()
         self.state, self.ended, self.error = ChangeState.RUNNING, None, None
         self.operations = []
         self.has_read |= self.plan.reads
@@ -273,6 +281,7 @@ class Change:
             superseded_by=self.superseded_by,
             dropped=tuple(self.dropped),
             reverts_to=self.reverts_to,
+            reverting=tuple(sorted(self.reverting)),
         )
 
     def report(self) -> ChangeReport:

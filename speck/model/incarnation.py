@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -327,9 +327,3 @@ class Inventory:
     sessions: tuple[Session, ...] = ()
     attempts: Mapping[str, int] = field(default_factory=dict)
     generation: int = 1
-
-    def without(self, names: Set[str]) -> Inventory:
-        """The inventory without these jobs and their sessions."""
-        jobs = {name: each for name, each in self.jobs.items() if name not in names}
-        sessions = tuple(s for s in self.sessions if s.job_name not in names)
-        return replace(self, jobs=jobs, sessions=sessions)

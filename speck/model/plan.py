@@ -67,6 +67,19 @@ class Step:
     whatever: frozenset[int] = frozenset()
     only_if_failed: int | None = None
 
+    @property
+    def sites(self) -> frozenset[str]:
+        """All sites that it needs."""
+        operation = self.operation
+        sites = {operation.site}
+        if isinstance(operation, CatchUp | Start | Return | TryMain):
+            sites.update(operation.job.link_sites)
+        elif isinstance(operation, Forget):
+            sites.update(operation.link_sites)
+        elif isinstance(operation, Carry):
+            sites.add(operation.source)
+        return frozenset(sites)
+
     def __str__(self) -> str:
         before = ",".join(map(str, self.after))
         return f"[{before}] -> #{self.id} {self.operation}: {self.reason}"
@@ -92,8 +105,9 @@ class Plan:
     `speck.deploy.planner.backlog`); the last stage has none. `queues` are those that it drops; a
     plan that drops any needs the user's consent. With consent, what the reader of a drain has not
     taken in `drain_limit_s` seconds is dropped as well. `reads` are the client ids of the sessions
-    that it reads first. `reverts_to` is the revision that its steps bring back, before the next
-    stage turns that into what is desired.
+    that it reads first. `reverts_to` is the revision whose jobs its steps bring back, before the
+    next stage turns these into what is desired: those of the names in `reverting`, which may have
+    to give way, too.
     """
 
     composition: str
@@ -104,6 +118,7 @@ class Plan:
     reads: frozenset[str] = frozenset()
     drain_limit_s: float | None = None
     reverts_to: int | None = None
+    reverting: frozenset[str] = frozenset()
 
     @property
     def empty(self) -> bool:

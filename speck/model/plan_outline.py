@@ -142,6 +142,7 @@ class PlanOutline:
         int | None,
         Shown("revision that the operations bring back first, since the last change ended early"),
     ]
+    reverting: Annotated[tuple[str, ...], Shown("the jobs concerned, also those that give way")]
     operations: tuple[OperationOutline, ...]
     text: Annotated[str, Shown("one line for each operation")]
 
@@ -155,6 +156,7 @@ class PlanOutline:
             tuple(map(QueueOutline.of, plan.queues)),
             plan.drain_limit_s,
             plan.reverts_to,
+            tuple(sorted(plan.reverting)),
             tuple(map(OperationOutline.of, plan.steps)),
             str(plan),
         )

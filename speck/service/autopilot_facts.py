@@ -50,5 +50,7 @@ class Surroundings:
         busy = None
         if change.state is not ChangeState.DONE:
             busy = f"change {change.id} is {change.state}"
+        elif head is not None and head.deployed_revision != head.revision:
+            busy = f"revision {head.revision} is not deployed"
         ended = datetime.fromisoformat(change.ended).timestamp() if change.ended else None
         return busy, ended

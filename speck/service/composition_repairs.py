@@ -58,7 +58,8 @@ class CompositionRepairs:
             )
             self._deployer.accept(prepared)
             plan = _keep_queues(name, prepared.plan)
-            return None if plan.empty else self._start(head, prepared, plan, leave)
+            is_over = plan.empty and plan.gate is None
+            return None if is_over else self._start(head, prepared, plan, leave)
 
     def _start(
         self, head: Head, prepared: PreparedPlan, plan: Plan, leave: frozenset[str]

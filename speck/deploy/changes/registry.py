@@ -17,7 +17,7 @@ from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import ConflictError, NotFoundError, SpeckError, TransientError
 from speck.model.change import STOPPED, Cause, Change, ChangeHead, ChangeReport, ChangeState
 from speck.model.composition import title
-from speck.model.job_operations import Carry, CatchUp, Forget, Return, Start, TryMain
+from speck.model.job_operations import Return, Start
 from speck.model.plan import Plan
 from speck.model.site import Site
 from speck.store.records import Records
@@ -199,6 +199,7 @@ class Changes:
             leave=leave,
             left_stopped=left_stopped,
             reverts_to=plan.reverts_to,
+            reverting=plan.reverting,
         )
 
     @contextmanager
@@ -393,15 +394,8 @@ def _map_sites(change: Change) -> dict[str, set[str]]:
     names_by_site: dict[str, set[str]] = {}
     for step in change.plan.steps:
         operation = step.operation
-        sites = {operation.site}
-        if isinstance(operation, CatchUp | Start | Return | TryMain):
-            sites.update(operation.job.link_sites)
-        elif isinstance(operation, Forget):
-            sites.update(operation.link_sites)
-        elif isinstance(operation, Carry):
-            sites.add(operation.source)
         name = operation.job_name or getattr(operation, "client_id", None)
-        for site in sites:
+        for site in step.sites:
             names_by_site.setdefault(site, set()).update({name} if name else set())
     for earlier in change.earlier:  # known only from here while it is planned again
         if change.plan.empty and earlier.error == STOPPED and earlier.site:

@@ -182,7 +182,15 @@ class ChangeRunner:
             if self._changes.resume(running, execution, sites):
                 return True
         except Exception as error:
-            change.go_on(Plan(change.composition, (), (), reverts_to=change.reverts_to))
+            change.go_on(
+                Plan(
+                    change.composition,
+                    (),
+                    (),
+                    reverts_to=change.reverts_to,
+                    reverting=change.reverting,
+                )
+            )
             change.state, change.error = ChangeState.FAILED, _why(error)
         if running.ends_early:
             change.state, change.error = ChangeState.CANCELLED, None

@@ -248,8 +248,9 @@ class Journal:
             parts = [str(error), *self._list_returns()]
             if change.reverts_to is not None:
                 parts.append(
-                    f"this was to bring back revision {change.reverts_to} first: apply again, or"
-                    " use --drop-queues to go on without it"
+                    f"revision {change.reverts_to} is to be brought back first: apply again, or go"
+                    " on without that with --drop-queues (?drop_queues=true); records may be lost"
+                    " or come twice then"
                 )
             change.error = "; ".join(parts)
         elif self._states[OperationState.CANCELLED]:

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from binders.memory import World
 from speck.errors import ConflictError, EngineRefusedError
 from speck.model.change import ChangeReport
 from speck.model.composition import CompositionDescription
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
-from tests.service_helpers import DONE, LIMIT_S, composition, engine, reopened
+from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, reopened
 from tests.service_helpers import job_body as body
 from tests.waiting import wait_for
 
@@ -33,6 +34,7 @@ def chain(*names: str, site: str = "edge-a", **more: JsonObject) -> CompositionD
     return composition(*jobs, inputs=[{"site": "edge-a", "topic": "in"}])
 
 
+HERE = {"source_site": "edge-a", "sink_site": "edge-a"}
 ONE, TWO, THREE = chain("A", "B"), chain("C", "D", "B"), chain("E")
 
 
@@ -82,7 +84,9 @@ def test_the_deployed_revision_comes_back_before_a_third_wiring(service: Service
         (ONE, "the deployed wiring"),
         (TWO, "the wiring of the change that ended early"),
         (chain("C", "D", "B", D={"args": ["--other"]}), "the same links in other words"),
-        (chain("A", "B", site="cloud"), "the same links from another site"),
+        (chain("A", "B", A=HERE, B={**HERE, "site": "cloud"}), "the same links from another site"),
+        (chain("C", "D", "B", C=HERE, D=HERE), "the same links written out"),
+        (chain("C", "D", "B", D={"state": "stopped"}), "the job that could not start is stopped"),
     ],
 )
 def test_nothing_comes_back_first(
@@ -131,6 +135,50 @@ def test_a_new_job_stays_unless_it_shares_a_link_with_those_that_were_changed(
     assert (service.jobs.get("N").engine_job_id == before) is not is_beside
 
 
+X_READ = {"site": "edge-a", "topic": "X-out", "client_id": "q-x"}
+
+
+def with_x(description: CompositionDescription) -> CompositionDescription:
+    """With a job beside the others whose output is read from outside."""
+    more = composition(body("X"), outputs=[X_READ])
+    return replace(description, jobs=(*description.jobs, *more.jobs), outputs=more.outputs)
+
+
+def feed_x(first: int, last: int) -> None:
+    payloads = [b"%d" % n for n in range(first, last)]
+    World.current().feed("tcp://edge-a.test:1883", "X-in", payloads, "sensor")
+    World.current().pump()
+
+
+def test_what_stays_loses_no_records_while_the_revision_cannot_come_back(service: Service) -> None:
+    service.compositions.apply(ONE, DONE)
+    refuse_starts(service, "D")
+    assert service.compositions.apply(with_x(TWO), FORCED).state == "failed"
+    feed_x(0, 5)
+    refuse_starts(service, "A")
+    assert service.compositions.apply(with_x(THREE), FORCED).state == "failed"
+    feed_x(5, 10)
+    refuse_starts(service)
+    assert service.compositions.apply(with_x(THREE), FORCED).state == "done"
+    feed_x(10, 15)
+    assert [int(each) for each in broker("edge-a").take("q-x")] == list(range(15))
+
+
+def test_a_repair_ends_though_it_keeps_a_queue_that_a_first_stage_would_drop(
+    service: Service,
+) -> None:
+    service.compositions.apply(ONE, DONE)
+    refuse_starts(service, "D")
+    assert service.compositions.apply(with_x(TWO), FORCED).state == "failed"
+    engine("edge-a").before = lambda kind, subject: feed_x(0, 3) if kind == "cancel" else None
+    service.compositions.apply(THREE, FORCED)
+    engine("edge-a").before = None
+    for each in engine("edge-a").running():
+        engine("edge-a").fail(each.id, "no memory")
+    repair = service.repairs.repair("c")
+    assert repair is not None and repair.wait_for_end(LIMIT_S)
+
+
 def test_nothing_comes_back_if_the_last_change_was_done(service: Service) -> None:
     service.compositions.apply(ONE, DONE)
     service.compositions.apply(TWO, FORCED)
@@ -156,8 +204,8 @@ def test_a_revision_that_cannot_come_back_is_gone_on_without_only_by_consent(
         change = newest(service)
         assert change.reverts_to == 1
         assert str(change.error).endswith(
-            "this was to bring back revision 1 first: apply again, or use --drop-queues to go on"
-            " without it"
+            "revision 1 is to be brought back first: apply again, or go on without that with"
+            " --drop-queues (?drop_queues=true); records may be lost or come twice then"
         )
     request = ApplyRequest(wait_s=LIMIT_S, drop_queues=True, force=True)
     assert service.compositions.apply(THREE, request).state == "done"
@@ -232,6 +280,6 @@ def test_no_job_is_taken_in_before_it_has_come_back(service: Service) -> None:
     end_early(service)
     service.jobs.post(composition(body("X")).jobs[0], 20)
     wanted = composition(*(body(n) for n in "XYZ"))
-    with pytest.raises(ConflictError, match="the change before this one ended early"):
+    with pytest.raises(ConflictError, match="revision 1 has to be brought back first"):
         service.compositions.apply(wanted, ApplyRequest(adopt=True, force=True))
     assert newest(service).revision == 2, "nothing was accepted"
