@@ -7,7 +7,7 @@ import binascii
 import hashlib
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,9 +30,11 @@ from binders.kafka.places import (
 )
 from binders.kafka.tails import Tails
 from binders.kafka.topics import ADDRESSES, CAPABILITIES, topic_fault
+from binders.kafka.totals import Totals
 from speck.binding import Reservation, Target
 from speck.errors import BrokerRefusedError, PermanentError
 from speck.model.finding import Finding
+from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView, Position
 from speck.model.record import Record
 from speck.model.values import show
@@ -63,6 +65,7 @@ class KafkaBroker:
         self._target = target
         self._client = Client(target)
         self._tails = Tails()
+        self._totals = Totals()
         self._kept_s: float | None = None
         self._links: set[str] = set()
 
@@ -191,6 +194,17 @@ class KafkaBroker:
         those that this binder has seen before: a reader that has lost its place must not seem to
         have read everything, not even if its topic was made anew."""
         call = self._client.begin()
+        return self._view_of(call, *self._look(call, clients))
+
+    def measure(self) -> tuple[BrokerMeasures, BrokerView]:
+        """What the places of all readers and the ends of all links show."""
+        call = self._client.begin()
+        there, logs = self._look(call, None)
+        return self._totals.measure(there, logs), self._view_of(call, there, logs)
+
+    def _look(
+        self, call: Call, clients: Collection[str] | None
+    ) -> tuple[Mapping[tuple[str, str], Places], Mapping[str, Log]]:
         readers = groups.list_readers(call) if clients is None else set(clients)
         found, links = groups.read_groups(call, readers)
         self._links |= links
@@ -201,7 +215,11 @@ class KafkaBroker:
             for topic, committed in topics.items()
             if topic in logs and (places := find_there(committed, logs[topic])) is not None
         }
-        there = self._tails.skip(call, there, logs)
+        return self._tails.skip(call, there, logs), logs
+
+    def _view_of(
+        self, call: Call, there: Mapping[tuple[str, str], Places], logs: Mapping[str, Log]
+    ) -> BrokerView:
         by_reader: dict[str, dict[str, Places]] = {}
         for (reader, topic), places in there.items():
             by_reader.setdefault(reader, {})[topic] = places

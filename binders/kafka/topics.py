@@ -14,7 +14,9 @@ ADDRESSES = AddressRules(
     several_hosts=True,
 )
 
-CAPABILITIES = frozenset({BrokerCapability.SESSIONS, BrokerCapability.NUMBERS})
+CAPABILITIES = frozenset(
+    {BrokerCapability.SESSIONS, BrokerCapability.NUMBERS, BrokerCapability.METRICS}
+)
 
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
