@@ -123,6 +123,12 @@ def test_what_the_connector_says_of_its_links_is_read(fake: Fake, engine: FlinkE
     [
         ("cannot read tcp://b:1883 T: the broker refuses the login: NOT_AUTHORIZED", True),
         ("cannot read tcp://b:1883 T: the broker refuses the login: SERVER_BUSY", False),
+        (
+            "cannot read kafka://b:9092 T: the broker refuses the login: AUTHENTICATION_FAILED (x)",
+            True,
+        ),
+        ("cannot write to kafka://b:9092 T: the broker refuses access: NOT_AUTHORIZED (x)", True),
+        ("cannot write to kafka://b:9092 T: the broker is not available", False),
         ("cannot write to tcp://b:1883 T: NOT_AUTHORIZED", False),
     ],
 )

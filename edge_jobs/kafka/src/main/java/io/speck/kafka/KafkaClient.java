@@ -11,6 +11,9 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import java.util.function.Function;
+import org.apache.kafka.common.errors.AuthorizationException;
+import org.apache.kafka.common.errors.SaslAuthenticationException;
+import org.apache.kafka.common.errors.UnsupportedSaslMechanismException;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
@@ -154,12 +157,24 @@ final class KafkaClient<C extends LogConnection> implements LinkClient<C> {
         while (root.getCause() != null && root.getCause() != root) {
             root = root.getCause();
         }
-        String why = root.getMessage() == null ? root.toString() : root.getMessage();
-        problem = "cannot %s %s: %s".formatted(doing, link, why);
+        problem = "cannot %s %s: %s".formatted(doing, link, explain(root));
         long pause = pauseMs;
         pauseMs = Math.min(MAX_PAUSE_MS, pauseMs * 2);
         schedule(
                 pause / 2 + ThreadLocalRandom.current().nextLong(pause / 2 + 1), this::connect);
+    }
+
+    /** What lasts until somebody changes credentials or permissions is said as MQTT's readers do. */
+    private static String explain(Throwable root) {
+        String why = root.getMessage() == null ? root.toString() : root.getMessage();
+        if (root instanceof SaslAuthenticationException
+                || root instanceof UnsupportedSaslMechanismException) {
+            return "the broker refuses the login: AUTHENTICATION_FAILED (%s)".formatted(why);
+        }
+        if (root instanceof AuthorizationException) {
+            return "the broker refuses access: NOT_AUTHORIZED (%s)".formatted(why);
+        }
+        return why;
     }
 
     /** Waits also when the task was cancelled, so that what was sent gets out. */

@@ -24,12 +24,14 @@ public final class KafkaServer implements AutoCloseable {
 
     private final Path folder;
     private final int port;
+    private final Guard guard; // null: everybody may come
     private final Path settings;
     private Process process;
 
-    private KafkaServer(Path folder) throws Exception {
+    private KafkaServer(Path folder, boolean guarded) throws Exception {
         this.folder = Files.createDirectories(folder);
         this.port = pickPort();
+        this.guard = guarded ? Guard.in(folder, pickPort()) : null;
         this.settings = writeSettings();
         run("kafka.tools.StorageTool", "format", "--standalone", "-t", Uuid.randomUuid().toString(),
                         "-c", settings.toString())
@@ -38,9 +40,24 @@ public final class KafkaServer implements AutoCloseable {
 
     /** Starts one with its files in a folder. */
     public static KafkaServer started(Path folder) throws Exception {
-        KafkaServer server = new KafkaServer(folder);
+        KafkaServer server = new KafkaServer(folder, false);
         server.start();
         return server;
+    }
+
+    /** The same with a second listener, for those with a password and over TLS only. */
+    public static KafkaServer guarded(Path folder) throws Exception {
+        KafkaServer server = new KafkaServer(folder, true);
+        server.start();
+        try (Admin admin = server.admin()) {
+            server.guard.makeUser(admin);
+        }
+        return server;
+    }
+
+    /** What stands before the second listener. */
+    public Guard guard() {
+        return guard;
     }
 
     public String address() {
@@ -135,14 +152,16 @@ public final class KafkaServer implements AutoCloseable {
 
     private Path writeSettings() throws IOException {
         int controller = pickPort();
+        String guarded = guard == null ? "" : "," + guard.listener();
         String text =
                 String.join(
                         "\n",
                         "process.roles=broker,controller",
                         "node.id=1",
-                        "listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d"
-                                .formatted(port, controller),
-                        "advertised.listeners=PLAINTEXT://127.0.0.1:" + port,
+                        "listeners=PLAINTEXT://127.0.0.1:%d,CONTROLLER://127.0.0.1:%d%s"
+                                .formatted(port, controller, guarded),
+                        "advertised.listeners=PLAINTEXT://127.0.0.1:%d%s".formatted(port, guarded),
+                        guard == null ? "" : guard.settings(),
                         "controller.listener.names=CONTROLLER",
                         "controller.quorum.bootstrap.servers=127.0.0.1:" + controller,
                         "log.dirs=" + folder.resolve("data"),
