@@ -60,6 +60,9 @@ logger.coordinator.level = WARN
 # Flink warns at every checkpoint of a job with a committer that it registers a metric twice
 logger.metrics.name = org.apache.flink.metrics.MetricGroup
 logger.metrics.level = ERROR
+# each of Kafka's clients writes all its settings, a hundred lines, and each start opens several
+logger.kafka.name = io.speck.shaded.kafka
+logger.kafka.level = WARN
 """
 
 # Folders of one engine; nothing in them is needed after it has ended.
