@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 MODULE = "each module for itself"
 GROUPS = {
-    r"tests/e2e/test_readme\.py": MODULE,  # it has a fog of its own
+    r"tests/e2e/test_(kafka|readme)\.py": MODULE,  # each has a fog of its own
     # an engine, servers or certificates of their own
     r"tests/services/test_(docker_configs|overload|replay_mosquitto|tls)\.py": MODULE,
     r"tests/contracts/test_storage|tests/unit/(spec/test_program_check|store/test_backup)": MODULE,

@@ -161,9 +161,9 @@ class Killable:
                 self._job("pass", "PassThrough", first, ("edge-a", "in"), ("cloud", "mid"), number),
                 self._job("count", "Counting", second, ("cloud", "mid"), ("cloud", "out"), number),
             ],
-            "inputs": [{"site": "edge-a", "topic": f"{self.name}/in"}],
+            "inputs": [{"site": "edge-a", "topic": f"{self.name}.in"}],
             "outputs": [
-                {"site": "cloud", "topic": f"{self.name}/out", "client_id": f"{self.name}-end"}
+                {"site": "cloud", "topic": f"{self.name}.out", "client_id": f"{self.name}-end"}
             ],
         }
 
@@ -180,9 +180,9 @@ class Killable:
             "job_name": f"{self.name}-{short}",
             "site": site,
             "source_site": source[0],
-            "source_topic": f"{self.name}/{source[1]}",
+            "source_topic": f"{self.name}.{source[1]}",
             "sink_site": sink[0],
-            "sink_topic": f"{self.name}/{sink[1]}",
+            "sink_topic": f"{self.name}.{sink[1]}",
             "entry_class": f"io.speck.jobs.{entry}",
             "job_path": "speck-jobs.jar",
             "args": ["--note", str(note)],
@@ -196,8 +196,8 @@ class Killable:
         run = f"{self.name}-{time.time_ns()}"
         with (
             DuplicateMonitor(engines) as witness,
-            Checker(brokers["cloud"], f"{self.name}/out", f"{self.name}-end") as checker,
-            Feed(brokers["edge-a"], f"{self.name}/in", rate=RATE, run=run) as feed,
+            Checker(brokers["cloud"], f"{self.name}.out", f"{self.name}-end") as checker,
+            Feed(brokers["edge-a"], f"{self.name}.in", rate=RATE, run=run) as feed,
         ):
             flow = Flow(feed, checker, witness, self.name)
             yield flow
