@@ -31,6 +31,7 @@ from bench.instruments.duplicate_monitor import DuplicateMonitor
 from bench.instruments.feed import Feed
 from bench.instruments.proxy import Mode, Proxy
 from speck.errors import SpeckError
+from speck.fog.site_record import MOSQUITTO
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject
 
@@ -54,8 +55,9 @@ def draw_chain(dice: random.Random) -> str:
     return " ".join(f"{name}:{source}>{sink}" for name, source, sink in ends)
 
 
-def make_composition(run: str, line: str, delivery: str) -> JsonObject:
-    """The composition of a line; `run` names it, and begins every name and topic."""
+def make_composition(run: str, line: str, delivery: str, links_at: str = SITE) -> JsonObject:
+    """The composition of a line; `run` names it, and begins every name and topic. All links are at
+    one site."""
     jobs = []
     for word in line.split():
         name, _, links = word.partition(":")
@@ -64,15 +66,17 @@ def make_composition(run: str, line: str, delivery: str) -> JsonObject:
             {
                 "job_name": f"{run}-{name}",
                 "site": SITE,
-                "source_topic": f"{run}/{source}",
-                "sink_topic": f"{run}/{sink}",
+                "source_site": links_at,
+                "source_topic": f"{run}.{source}",
+                "sink_site": links_at,
+                "sink_topic": f"{run}.{sink}",
                 "entry_class": "io.speck.jobs.PassThrough",
                 "job_path": "speck-jobs.jar",
                 "delivery": delivery,
             }
         )
-    out = {"site": SITE, "topic": f"{run}/out", "client_id": f"{run}-out"}
-    inputs = [{"site": SITE, "topic": f"{run}/in"}]
+    out = {"site": links_at, "topic": f"{run}.out", "client_id": f"{run}-out"}
+    inputs = [{"site": links_at, "topic": f"{run}.in"}]
     return {"name": run, "jobs": jobs, "inputs": inputs, "outputs": [out]}
 
 
@@ -88,6 +92,7 @@ class Stream:
     feed: Feed
     end: Checker
     log: Path
+    links_at: str = SITE
     ends: Counter[str] = field(default_factory=Counter)
     """How the changes ended."""
     gaps: list[float] = field(default_factory=list)
@@ -143,7 +148,7 @@ class Stream:
         return ""
 
     def _ask(self, line: str) -> str:
-        body = make_composition(self.run, line, self.delivery)
+        body = make_composition(self.run, line, self.delivery, self.links_at)
         answer = self.api.call("POST", "/compositions", body, wait=0, force="true")
         with self.log.open("a") as file:
             file.write(f"\n{line}\n{answer['plan']['text']}\n")
@@ -204,19 +209,22 @@ def _apart(fog: Fog, api: Api) -> Iterator[Proxy]:
 
 
 @contextmanager
-def streaming(fog: Fog, api: Api, run: str, delivery: str, first: str) -> Iterator[Stream]:
+def streaming(
+    fog: Fog, api: Api, run: str, delivery: str, first: str, links_at: str = SITE
+) -> Iterator[Stream]:
     """Apply the first wiring, and send records through it, the first of which have come out."""
-    broker = next(site.broker_address for site in fog.sites() if site.name == SITE)
+    broker = next(site.broker_address for site in fog.sites() if site.name == links_at)
     log = RAW / f"{run}.log"
     RAW.mkdir(exist_ok=True)
     log.write_text(f"at first: {first}\n")
-    api.call("POST", "/compositions", make_composition(run, first, delivery), wait=300)
+    body = make_composition(run, first, delivery, links_at)
+    api.call("POST", "/compositions", body, wait=300)
     with ExitStack() as stack:
         proxy = stack.enter_context(_apart(fog, api))
-        end = stack.enter_context(Checker(broker, f"{run}/out", f"{run}-out"))
-        feed = stack.enter_context(Feed(broker, f"{run}/in", rate=RATE, run=run))
+        end = stack.enter_context(Checker(broker, f"{run}.out", f"{run}-out"))
+        feed = stack.enter_context(Feed(broker, f"{run}.in", rate=RATE, run=run))
         end.await_past(int(2 * RATE), PATIENCE_S)
-        yield Stream(proxy, api, run, delivery, feed, end, log)
+        yield Stream(proxy, api, run, delivery, feed, end, log, links_at)
 
 
 def change_at_random(stream: Stream, dice: random.Random, change_count: int) -> None:
@@ -237,7 +245,9 @@ def change_at_random(stream: Stream, dice: random.Random, change_count: int) -> 
     stream.complete(draw_chain(dice))
 
 
-def measure(fog: Fog, api: Api, delivery: str, change_count: int, seed: int) -> JsonObject:
+def measure(
+    fog: Fog, api: Api, delivery: str, change_count: int, seed: int, links_at: str = SITE
+) -> JsonObject:
     """The counts after so many random changes."""
     dice = random.Random(f"{seed} cancels {delivery}")
     run = f"cancels-{delivery.replace('_', '-')}"
@@ -245,7 +255,7 @@ def measure(fog: Fog, api: Api, delivery: str, change_count: int, seed: int) -> 
     fault = ""
     with (
         DuplicateMonitor(engines) as witness,
-        streaming(fog, api, run, delivery, draw_chain(dice)) as stream,
+        streaming(fog, api, run, delivery, draw_chain(dice), links_at) as stream,
     ):
         try:
             change_at_random(stream, dice, change_count)
@@ -288,9 +298,12 @@ def main() -> int:
     parser.add_argument("--changes", type=int, default=40)
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument("--delivery", default="at_least_once")
+    parser.add_argument("--broker", default=MOSQUITTO, help="kafka: links at a cloud with Kafka")
     options = parser.parse_args()
-    with fog_with_service(1, 0, 8) as (fog, api):
-        result = measure(fog, api, options.delivery, options.changes, options.seed)
+    is_apart = options.broker != MOSQUITTO
+    links_at = "cloud" if is_apart else SITE
+    with fog_with_service(1, int(is_apart), 8, cloud_broker=options.broker) as (fog, api):
+        result = measure(fog, api, options.delivery, options.changes, options.seed, links_at)
     print(json.dumps(result, indent=1))
     return 1 if result["lost"] or result["repeated"] else 0
 

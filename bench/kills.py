@@ -23,6 +23,7 @@ import requests
 from bench.common import Api, end_well_when_told, say
 from speck.fog.paths import edge_jar
 from speck.fog.service import Served, serving
+from speck.fog.site_record import MOSQUITTO
 from speck.fog.sites import Fog
 
 KINDS = ("engine", "broker", "service")
@@ -86,7 +87,9 @@ class Mortal:
 
 
 @contextmanager
-def mortal_fog(slots: int, checkpoint_interval_s: float) -> Iterator[Mortal]:
+def mortal_fog(
+    slots: int, checkpoint_interval_s: float, cloud_broker: str = MOSQUITTO
+) -> Iterator[Mortal]:
     """Two edges and a cloud with an agent each, registered with a service; gone afterwards."""
     end_well_when_told()
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
@@ -99,6 +102,7 @@ def mortal_fog(slots: int, checkpoint_interval_s: float) -> Iterator[Mortal]:
                 cloud_slots=slots,
                 checkpoint_interval_s=checkpoint_interval_s,
                 shared_state=False,
+                cloud_broker=cloud_broker,
             )
             mortal = Mortal(fog, Path(folder) / "home")
             try:

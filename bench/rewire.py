@@ -36,6 +36,7 @@ Trials print what they find and write nothing:
     python -m bench.rewire --changes 6 --delivery exactly_once
     python -m bench.rewire --kills 5 --seed 7
     python -m bench.rewire --absent 3
+    python -m bench.rewire --kills 5 --broker kafka    # the cloud has Kafka, without taps
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ from bench.instruments.feed import Feed
 from bench.kills import KINDS, Mortal, insist, mortal_fog
 from bench.page.rewire import list_promised
 from bench.taps import Taps
-from bench.wirings import ABSENT, IN, OUT, OUT2, Place, first_wiring, next_wiring
+from bench.wirings import ABSENT, IN, OUT, OUT2, Place, first_wiring, next_wiring, topic_of
 from speck.errors import SpeckError
+from speck.fog.site_record import MOSQUITTO
 from speck.fog.sites import Fog
 from speck.model.values import JsonObject
 
@@ -144,10 +146,10 @@ class Noted(Tally):
 class Output(Checker):
     """One end of the composition."""
 
-    def __init__(self, broker: str, run: str, place: Place, reader: str = "") -> None:
+    def __init__(self, broker: str, run: str, place: Place, topic: str, reader: str = "") -> None:
         self.noted = Noted()
         self.name = place[1]
-        super().__init__(broker, f"{run}/{place[1]}", f"{run}-{place[1]}{reader}", self.noted)
+        super().__init__(broker, topic, f"{run}-{place[1]}{reader}", self.noted)
 
 
 @dataclass(slots=True)
@@ -284,6 +286,7 @@ def run(
     that comes at the end, and only brokers are killed."""
     brokers = {site.name: site.broker_address for site in fog.sites()}
     engines = {site.name: site.engine_address for site in fog.sites()}
+    dotted = [site.name for site in fog.sites() if site.broker != MOSQUITTO]
     suffix = ABSENT if absent else "-kills" if mortal else ""
     name = f"rewire-{delivery.replace('_', '-')}{suffix}"
     dice = random.Random(f"{seed} {name}")
@@ -291,14 +294,17 @@ def run(
     log = RAW / f"{name}.log"
     RAW.mkdir(exist_ok=True)
     log.write_text(f"seed {seed}, at first: {wiring}\n\n")
-    first = wiring.composition(name, delivery, absent=absent)
+    first = wiring.composition(name, delivery, absent=absent, dotted=dotted)
     api.call("POST", "/compositions", first, wait=300)
     with ExitStack() as stack:
-        taps = stack.enter_context(Taps(brokers, name)) if tapped else None
+        taps = stack.enter_context(Taps(brokers, name)) if tapped and not dotted else None
         witness = stack.enter_context(DuplicateMonitor(engines))
-        ends = [
-            stack.enter_context(Output(brokers[place[0]], name, place)) for place in (OUT, OUT2)
-        ]
+
+        def output(place: Place, reader: str = "") -> Output:
+            topic = topic_of(name, place, dotted)
+            return stack.enter_context(Output(brokers[place[0]], name, place, topic, reader))
+
+        ends = [output(place) for place in (OUT, OUT2)]
         feed = stack.enter_context(Feed(brokers[IN[0]], f"{name}/{IN[1]}", rate=rate, run=name))
         kinds = BROKERS if absent else KINDS
         current = Run(api, dice, feed, ends, taps, log, rate, mortal, kinds)
@@ -308,7 +314,7 @@ def run(
                 end.await_past(int(3 * rate), PATIENCE_S)
             for _ in range(change_count):
                 wiring = next_wiring(dice, wiring)
-                composition = wiring.composition(name, delivery, absent=absent)
+                composition = wiring.composition(name, delivery, absent=absent, dotted=dotted)
                 current.change(composition, str(wiring))
         except (RuntimeError, SpeckError, requests.RequestException) as error:
             # what was counted so far is shown all the same
@@ -316,8 +322,7 @@ def run(
             say(f"{delivery} ended after {len(current.changes)} changes: {fault}")
         published = feed.end()
         if absent:
-            late = [Output(brokers[place[0]], name, place, ABSENT) for place in (OUT, OUT2)]
-            current.ends = [*ends, *map(stack.enter_context, late)]
+            current.ends = [*ends, *(output(place, ABSENT) for place in (OUT, OUT2))]
         for end in current.ends:
             end.await_all(published, timeout_s=ALL_S)
         result = _result(current, delivery, published, witness, fault)
@@ -422,10 +427,12 @@ def main() -> int:
         nargs="+",
         help="measure only these, in full, and keep the others of bench/results/rewire.json",
     )
+    parser.add_argument("--broker", default=MOSQUITTO, help="the cloud's, in trials")
     options = parser.parse_args()
     how = {"seed": options.seed, "rate": options.rate, "tapped": not options.no_tap}
     numbers = (options.changes, options.kills, options.absent)
     is_trial = options.delivery or any(number is not None for number in numbers)
+    is_trial = is_trial or options.broker != MOSQUITTO
     if is_trial or how != {"seed": 5, "rate": RATE, "tapped": True}:
         return _trial(options, how)
     changes, kills, absent_kills = (4, 2, 2) if is_quick() else (CHANGES, KILLS, ABSENT_KILLS)
@@ -474,26 +481,28 @@ def _trial(options: argparse.Namespace, how: JsonObject) -> int:
         ABSENT_READERS: absent or 0,
     }
     results, wrong = {}, []
-    for name, result in _measure_series(counts, how):
+    for name, result in _measure_series(counts, how, options.broker):
         results[name] = result
         wrong += _report_faults(name, result, counts[name])
     print(json.dumps(results, indent=1))
     return 1 if wrong else 0
 
 
-def _measure_series(counts: Mapping[str, int], how: JsonObject) -> Iterator[tuple[str, JsonObject]]:
+def _measure_series(
+    counts: Mapping[str, int], how: JsonObject, broker: str = MOSQUITTO
+) -> Iterator[tuple[str, JsonObject]]:
     """Each series with its result; `wanted` says how many changes each has."""
     modes = [name for name in MODES if counts.get(name)]
     if modes:
-        with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
+        with fog_with_service(2, 1, SLOTS, CHECKPOINT_S, cloud_broker=broker) as (fog, api):
             for mode in modes:
                 yield mode, run(fog, api, mode, counts[mode], **how)
     if counts.get(WITH_KILLS):
-        with mortal_fog(SLOTS, CHECKPOINT_S) as mortal:
+        with mortal_fog(SLOTS, CHECKPOINT_S, broker) as mortal:
             kills = counts[WITH_KILLS]
             yield WITH_KILLS, run(mortal.fog, mortal.api, MODES[0], kills, mortal=mortal, **how)
     if counts.get(ABSENT_READERS):
-        with mortal_fog(SLOTS, CHECKPOINT_S) as mortal:
+        with mortal_fog(SLOTS, CHECKPOINT_S, broker) as mortal:
             how = {**how, "mortal": mortal, "absent": True}
             yield (
                 ABSENT_READERS,

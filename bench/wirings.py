@@ -29,7 +29,7 @@ changed while it was under way, for these reasons:
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -51,6 +51,11 @@ ABSENT = "-absent"
 """The end of the client ids of readers that come only when all is over."""
 
 
+def topic_of(run: str, place: Place, dotted: Collection[str] = ()) -> str:
+    """The topic of a place under its run's name; Kafka, at the `dotted` sites, takes no slashes."""
+    return f"{run}{'.' if place[0] in dotted else '/'}{place[1]}"
+
+
 @dataclass(frozen=True, slots=True)
 class Wiring:
     """The chain's jobs in order, the links between them, the branch, and each job's site.
@@ -69,9 +74,11 @@ class Wiring:
         chain = zip(self.order, pairwise(places), strict=True)
         return {**dict(chain), self.branch: (places[1], OUT2)}
 
-    def composition(self, run: str, delivery: str, *, absent: bool = False) -> JsonObject:
+    def composition(
+        self, run: str, delivery: str, *, absent: bool = False, dotted: Collection[str] = ()
+    ) -> JsonObject:
         """As it is applied; `run` names the composition, and begins every name and topic. With
-        `absent` each output has a second reader."""
+        `absent` each output has a second reader. `dotted`: see `topic_of`."""
         readers = ("", ABSENT) if absent else ("",)
 
         def job(name: str, source: Place, sink: Place) -> JsonObject:
@@ -79,9 +86,9 @@ class Wiring:
                 "job_name": f"{run}-{name}",
                 "site": self.sites[name],
                 "source_site": source[0],
-                "source_topic": f"{run}/{source[1]}",
+                "source_topic": topic_of(run, source, dotted),
                 "sink_site": sink[0],
-                "sink_topic": f"{run}/{sink[1]}",
+                "sink_topic": topic_of(run, sink, dotted),
                 "entry_class": "io.speck.jobs.PassThrough",
                 "job_path": "speck-jobs.jar",
                 "delivery": delivery,
@@ -90,10 +97,14 @@ class Wiring:
         return {
             "name": run,
             "jobs": [job(name, *ends) for name, ends in self.ends().items()],
-            "inputs": [{"site": IN[0], "topic": f"{run}/{IN[1]}"}],
+            "inputs": [{"site": IN[0], "topic": topic_of(run, IN, dotted)}],
             "outputs": [
-                {"site": site, "topic": f"{run}/{topic}", "client_id": f"{run}-{topic}{reader}"}
-                for site, topic in (OUT, OUT2)
+                {
+                    "site": place[0],
+                    "topic": topic_of(run, place, dotted),
+                    "client_id": f"{run}-{place[1]}{reader}",
+                }
+                for place in (OUT, OUT2)
                 for reader in readers
             ],
         }

@@ -11,7 +11,7 @@ from speck.spec.schema import composition_from_data
 def test_a_line_describes_a_composition() -> None:
     body = make_composition("run", "a:in>m1 b:m1>out", "exactly_once")
     ends = [(job["job_name"], job["source_topic"], job["sink_topic"]) for job in body["jobs"]]
-    assert ends == [("run-a", "run/in", "run/m1"), ("run-b", "run/m1", "run/out")]
+    assert ends == [("run-a", "run.in", "run.m1"), ("run-b", "run.m1", "run.out")]
     assert body["outputs"][0]["client_id"] == "run-out"
 
 
