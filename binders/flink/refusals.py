@@ -10,8 +10,9 @@ _LASTING_REFUSAL = re.compile(
     "|CLIENT_IDENTIFIER_NOT_VALID|IDENTIFIER_REJECTED)"
 )
 """How the connector reports a refusal that does not pass by itself, as that of a busy broker does.
-It names the reasons of CONNACK and SUBACK as its MQTT library does, and those of Kafka likewise. They
-are known here, not to the binders of brokers: what the connector reports comes from Flink alone."""
+It names the reasons of CONNACK and SUBACK as its MQTT library does, and those of Kafka likewise.
+They are known here, not to the binders of brokers: what the connector reports comes from Flink
+alone."""
 
 
 def is_lasting(problem: str | None) -> bool:
