@@ -118,7 +118,7 @@ test: check-and-compile ## set up, check, and run the quick tests
 
 test-long: check-and-compile other-brokers ## the tests that take long, too; unit tests and demo with every Python here, the demo with every Java
 	$(need-java)
-	@$(BESIDE_MAVEN) -Plong -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "not bench" \
+	@$(BESIDE_MAVEN) -Plong -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "long or not bench" \
 		--hypothesis-profile=thorough
 	@tools/every_runtime.sh
 

@@ -60,10 +60,10 @@ def print_rewirings(seed: int, folder: Path) -> None:
 
 
 def main() -> None:
-    for seed in range(100):
+    for seed in range(30):
         print_drawn_plans(seed)
     with TemporaryDirectory() as folder:
-        for seed in range(4):
+        for seed in range(2):
             print_rewirings(seed, Path(folder) / str(seed))
 
 

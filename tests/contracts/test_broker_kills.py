@@ -128,7 +128,7 @@ class MosquittoServer:
         )
 
 
-@pytest.fixture(params=["memory", "mqtt 5", "mqtt 3.1.1"])
+@pytest.fixture(params=["memory", "mqtt 5", pytest.param("mqtt 3.1.1", marks=pytest.mark.long)])
 def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MortalBroker]:
     if request.param == "memory":
         yield MemoryServer()

@@ -294,9 +294,11 @@ def older_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 SIMULATED = "simulated flink"
 WHOLE = (
-    *("memory", "loom", "memory with a loom beside it", "process", "flink"),
-    pytest.param("flink in two JVMs", marks=pytest.mark.long),
-    pytest.param("flink 1.20", marks=pytest.mark.long),
+    *("memory", "loom", "process", "flink"),
+    *(
+        pytest.param(kind, marks=pytest.mark.long)
+        for kind in ("memory with a loom beside it", "flink in two JVMs", "flink 1.20")
+    ),
 )
 
 

@@ -28,6 +28,7 @@ from speck.binding import (
 )
 from speck.errors import UnreachableError
 from speck.fog import kafka
+from speck.fog.kafka import Kafka
 from speck.model.observation import Taken, TakenEpoch
 from speck.model.record import Record
 from speck.spec.job_contract import render_taken
@@ -115,6 +116,20 @@ class KafkaServer:
             return False
         finally:
             broker.close()
+
+
+@dataclass(frozen=True)
+class SharedKafka:
+    """The one of all tests, which goes on."""
+
+    address: str
+    kind: str = "kafka"
+
+    def save(self) -> None:
+        """What it has acknowledged is in its files."""
+
+    def restart(self) -> None:
+        raise NotImplementedError("others use it, too: take `mortal kafka`")
 
 
 @dataclass
@@ -244,20 +259,39 @@ def _drive(writer: LinkWriter, until: Callable[[], bool]) -> None:
     wait_for(step, "the broker to take records")
 
 
-OVER = {"mqtt": ("flink", "process"), "kafka": ("flink",)}
-"""Which programs pass records on over which kind of broker."""
-SERVERS: dict[str, Callable[[Path, ExitStack], Server]] = {
-    "mqtt": MosquittoServer,
-    "kafka": KafkaServer,
-}
-
-
-@pytest.fixture(scope="module", params=["mqtt", pytest.param("kafka", marks=LONG)])
-def server(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Server]:
+@pytest.fixture(scope="module")
+def mqtt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     with ExitStack() as stack:
-        yield SERVERS[request.param](tmp_path_factory.mktemp(request.param), stack)
+        yield MosquittoServer(tmp_path_factory.mktemp("mqtt"), stack)
+
+
+@pytest.fixture(scope="module")
+def mortal_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with ExitStack() as stack:
+        yield KafkaServer(tmp_path_factory.mktemp("kafka"), stack)
+
+
+@pytest.fixture
+def shared_kafka(kafka_server: Kafka) -> Server:
+    return SharedKafka(kafka_server.address)
+
+
+RUNS = {
+    "mqtt-flink": "mqtt",
+    "mqtt-process": "mqtt",
+    "kafka-flink": "shared_kafka",
+    "mortal kafka-flink": "mortal_kafka",
+}
+"""A kind of broker and a kind of program -> the fixture of the broker."""
+
+
+def quick(*runs: str, kafka: str = "kafka-flink") -> pytest.MarkDecorator:
+    """Every kind of program over every kind of broker; what is not named here is long."""
+    rows = [
+        pytest.param(run, marks=() if run in runs else LONG)
+        for run in ("mqtt-flink", "mqtt-process", kafka)
+    ]
+    return pytest.mark.parametrize("bench", rows, indirect=True)
 
 
 def _open_program(request: pytest.FixtureRequest, kind: str) -> AbstractContextManager[Program]:
@@ -267,19 +301,19 @@ def _open_program(request: pytest.FixtureRequest, kind: str) -> AbstractContextM
     return flink_pass_through(flink)
 
 
-@pytest.fixture(params=["flink", "process"])
-def bench(request: pytest.FixtureRequest, server: Server) -> Iterator[Bench]:
-    if request.param not in OVER[server.kind]:
-        pytest.xfail(f"the client of {request.param} does not speak to {server.kind}")
+@pytest.fixture
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    server: Server = request.getfixturevalue(RUNS[request.param])
     number = next(_LINKS)
     broker = open_broker(server.kind, Target(server.address))
-    with _open_program(request, request.param) as program:
+    with _open_program(request, request.param.rpartition("-")[2]) as program:
         bench = Bench(server, program, broker, f"in{number}", f"out{number}")
         yield bench
     broker.release(SPY, bench.sink, last_reader=True)
     broker.close()
 
 
+@quick("mqtt-flink", "mqtt-process", "kafka-flink")
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_records_pass_once_in_order_and_are_numbered(bench: Bench, delivery: str) -> None:
     bench.start(delivery=delivery)
@@ -292,6 +326,7 @@ def test_records_pass_once_in_order_and_are_numbered(bench: Bench, delivery: str
     assert [number for _, _, number in stamps] == list(range(1, 501))
 
 
+@quick("mqtt-flink")
 def test_what_was_taken_and_sent_is_known_at_the_broker(bench: Bench) -> None:
     bench.start()
     bench.feed(20)
@@ -305,6 +340,7 @@ def test_what_was_taken_and_sent_is_known_at_the_broker(bench: Bench) -> None:
     assert view.has_last(bench.reader, last)
 
 
+@quick("mqtt-flink")
 def test_marks_are_reported_behind_what_was_before_them(bench: Bench) -> None:
     if BrokerCapability.MARKS not in bench.broker.capabilities:
         assert bench.broker.view().ends, "positions take their place"
@@ -319,6 +355,7 @@ def test_marks_are_reported_behind_what_was_before_them(bench: Bench) -> None:
         bench.await_all()
 
 
+@quick("mqtt-flink")
 @pytest.mark.parametrize("compression", [pytest.param("none", marks=LONG), "zstd"])
 def test_records_that_share_messages_are_the_same_records(bench: Bench, compression: str) -> None:
     bench.start(batch_records="50", linger_ms="20", compression=compression)
@@ -328,6 +365,7 @@ def test_records_that_share_messages_are_the_same_records(bench: Bench, compress
     assert [number for _, _, number in bench.stamps()] == list(range(1, 301))
 
 
+@quick("mqtt-flink", "mqtt-process")
 def test_a_program_goes_on_from_its_state(bench: Bench) -> None:
     bench.start()
     bench.feed(50)
@@ -341,7 +379,7 @@ def test_a_program_goes_on_from_its_state(bench: Bench) -> None:
     assert len(epochs) == 1, "the numbers go on"
 
 
-@LONG
+@quick()
 def test_a_killed_program_repeats_nothing_under_another_number(bench: Bench) -> None:
     bench.start()
     with bench.read():
@@ -353,7 +391,7 @@ def test_a_killed_program_repeats_nothing_under_another_number(bench: Bench) -> 
     assert [number for _, _, number in bench.stamps()] == list(range(1, 301))
 
 
-@LONG
+@quick()
 def test_numbers_of_another_start_are_of_another_epoch(bench: Bench) -> None:
     """Under at_least_once a record may get another number after a restore."""
     bench.start(delivery="at_least_once")
@@ -369,6 +407,7 @@ def test_numbers_of_another_start_are_of_another_epoch(bench: Bench) -> None:
     assert epochs == sorted(epochs)
 
 
+@quick("mqtt-flink", kafka="mortal kafka-flink")
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_what_a_killed_broker_had_acknowledged_is_sent_again(bench: Bench, delivery: str) -> None:
     bench.start(delivery=delivery)
@@ -382,6 +421,7 @@ def test_what_a_killed_broker_had_acknowledged_is_sent_again(bench: Bench, deliv
         bench.await_all()
 
 
+@quick("mqtt-flink")
 def test_what_was_handed_over_is_left_out(bench: Bench) -> None:
     """`--taken`: an earlier reader of the link has taken it."""
     bench.broker.reserve(bench.reader, bench.source)

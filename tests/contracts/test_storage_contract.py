@@ -40,7 +40,8 @@ from tests.storages import make_mortal, open_renaming
 DAY = 86_400
 TOMORROW = NOON + timedelta(days=1)
 STEPS = pytest.mark.parametrize("step", range(1, 8))
-HALF = pytest.mark.parametrize("half", [False, True])
+LONG = pytest.mark.long
+HALF = pytest.mark.parametrize("half", [pytest.param(False, marks=LONG), True])
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +50,7 @@ def s3() -> Iterator[dict[str, str]]:
         yield env
 
 
-@pytest.fixture(params=["folder", "s3", "renaming"])
+@pytest.fixture(params=["folder", "s3", pytest.param("renaming", marks=LONG)])
 def storage(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Storage:

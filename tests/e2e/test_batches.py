@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.harness import Speck, await_each_once, change_job, composition, job
 
 BATCHES = {"batch_records": 50, "linger_ms": 20, "compression": "zstd"}
 
 
+@pytest.mark.long
 def test_a_link_goes_over_to_batches_and_back_and_every_record_comes_once(speck: Speck) -> None:
     plain = composition(
         "batched",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from speck.model.values import JsonObject
 from tests.apart import sees
 from tests.e2e.harness import Speck, actions, await_each_once, change_job, composition, flowing, job
@@ -32,6 +34,7 @@ def test_a_job_under_flow_goes_there_and_back_and_loses_nothing(speck: Speck) ->
     assert len(carried_events(speck, "c-1")) == before + 3
 
 
+@pytest.mark.long
 def test_a_window_survives_the_jobmanager_that_knew_of_it(speck: Speck) -> None:
     """Its engine is killed and knows nothing; the newest state is found by listing the site."""
     windows = composition(

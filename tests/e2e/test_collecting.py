@@ -106,6 +106,7 @@ def check_times(rows: list[dict[str, Any]]) -> None:
     assert lived[-1] > lived[0]
 
 
+@pytest.mark.long
 def test_records_bytes_and_busy_time_are_those_of_the_job(
     sampler: Callable[[], Any],
 ) -> None:

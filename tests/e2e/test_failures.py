@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.e2e.harness import Speck, change_job, composition, job, numbers_of
 from tests.waiting import wait_for
 
@@ -10,6 +12,7 @@ GOOD = ["--site", "A", "--streams", "A1", "--window", "60s"]
 BAD = ["--site", "A", "--streams", "A1", "--window", "soon"]
 
 
+@pytest.mark.long
 def test_a_new_job_whose_main_fails(speck: Speck) -> None:
     broken = composition(
         "branches",

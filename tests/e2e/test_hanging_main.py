@@ -23,6 +23,7 @@ from tests.flink_server import JOB_CLASS, sha256_of
 SITE = "edge-a"
 
 
+@pytest.mark.long
 def test_it_is_reported_and_removed_and_its_id_never_starts(
     fog: Fog, trial_jar: Path, tmp_path: Path
 ) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from bench.instruments.checker import Checker
 from bench.instruments.duplicate_monitor import DuplicateMonitor
 from bench.instruments.feed import Feed
@@ -64,6 +66,7 @@ def await_autosave(speck: Speck, site: str) -> None:
     )
 
 
+@pytest.mark.long
 def test_what_a_broker_forgets_of_a_job_that_was_removed_is_sent_again(speck: Speck) -> None:
     """Its reader is away all the time, and no sink runs any more."""
     await_autosave(speck, "cloud")  # a kill would bring back what an earlier test has cleared

@@ -92,6 +92,7 @@ def test_an_engine_that_was_killed_gets_its_jobs_back(speck: Speck) -> None:
         assert again.startswith(f"{name} runs again at edge-a after ")
 
 
+@pytest.mark.long
 def test_a_job_that_is_cancelled_behind_specks_back_is_repaired(speck: Speck) -> None:
     speck.apply(chain("drift", "edge-a", "edge-b"))
     out = speck.reader("edge-a", "drift/2", "e2e-drift")
@@ -150,6 +151,7 @@ def trial_job(name: str, *args: str) -> JsonObject:
     return job(name, "edge-c", f"{name}/in", f"{name}/out", **more)
 
 
+@pytest.mark.long
 def test_a_job_whose_sources_end_is_finished_and_not_repaired(speck: Speck, trial: None) -> None:
     speck.apply(composition("brief", trial_job("brief-1", "--records", "1000")))
     wait_for(lambda: speck.job("brief-1")["state"] == "finished", "the end of its sources")
@@ -159,6 +161,7 @@ def test_a_job_whose_sources_end_is_finished_and_not_repaired(speck: Speck, tria
     assert events(speck, kind="drift", job_name="brief-1") == []
 
 
+@pytest.mark.long
 def test_a_job_whose_operator_fails_is_told_with_its_exception(
     speck: Speck, trial: None, tmp_path: Path
 ) -> None:
@@ -220,6 +223,7 @@ def test_while_half_of_the_sites_hang_nothing_is_repaired(speck: Speck) -> None:
     assert any("answers again after" in it for it in events(speck, kind="site", site="edge-b"))
 
 
+@pytest.mark.long
 def test_a_stopped_jobs_session_that_a_broker_lost_is_reserved_again(speck: Speck) -> None:
     running = chain("kept", "edge-b")
     stopped = {**running, "jobs": [{**it, "state": "stopped"} for it in running["jobs"]]}

@@ -113,6 +113,7 @@ def test_a_job_that_is_inserted_into_a_link_and_taken_out_again(
         stream.assert_each_once()
 
 
+@pytest.mark.long
 @both_deliveries
 def test_links_that_are_used_again_in_another_role(speck: Speck, delivery: str) -> None:
     """`b -> m2 -> tail` becomes `a -> m2 -> c`: producers and readers of both links change."""
@@ -136,6 +137,7 @@ def test_two_jobs_of_a_chain_that_swap_their_places(speck: Speck) -> None:
         stream.assert_each_once()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("before", "after"),
     [

@@ -67,6 +67,7 @@ def test_from_a_document_to_the_last_record(land: Land) -> None:
     assert land.places("cloud") <= {"spy"}
 
 
+@pytest.mark.long
 def test_agents_and_the_service_may_be_away(land: Land) -> None:
     """Jobs go on without them; nothing is concluded from a status that is not pushed any more,
     also not by the watch."""
@@ -91,6 +92,7 @@ def test_agents_and_the_service_may_be_away(land: Land) -> None:
     assert attempts == {"upper": 2, "count": 2}, "neither was started again meanwhile"
 
 
+@pytest.mark.long
 def test_an_engine_that_dies_anywhere_loses_and_repeats_nothing(land: Land) -> None:
     land.apply(UPPER, COUNT)
     land.feed()
@@ -118,6 +120,7 @@ OUTPUTS = [{"site": "cloud", "topic": "out", "client_id": name} for name in ("sp
 """The second reader comes later, or never."""
 
 
+@pytest.mark.long
 def test_a_place_that_its_broker_loses_goes_on_where_it_was_last_seen(land: Land) -> None:
     land.apply(UPPER, COUNT, outputs=OUTPUTS)
     land.feed()
@@ -144,6 +147,7 @@ def test_a_place_that_its_broker_loses_goes_on_where_it_was_last_seen(land: Land
     land.await_all()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("way", ["cut", "made anew", "trimmed"])
 def test_what_a_log_has_lost_is_counted(land: Land, way: str) -> None:
     land.apply(UPPER, COUNT, outputs=OUTPUTS)
@@ -223,6 +227,7 @@ def test_its_addresses_are_its_own_business(
         site_from_data({**site, part: body})
 
 
+@pytest.mark.long
 def test_an_engine_goes_on_beside_one_that_is_away(tmp_path: Path) -> None:
     """The looms run beside engines that do not answer: their jobs are started, updated, moved with
     their state and watched as if nothing was, and what only the others can do is not planned."""

@@ -142,6 +142,13 @@ def test_going_on_after_a_cancelled_change_loses_nothing(scenario: Scenario) -> 
     every(scenario, back=False)
 
 
-@pytest.mark.parametrize("scenario", ALL, ids=lambda scenario: scenario.name)
+@pytest.mark.parametrize(
+    "scenario",
+    [
+        *ALL[::3],
+        *(pytest.param(each, marks=pytest.mark.long) for each in ALL if each not in ALL[::3]),
+    ],
+    ids=lambda scenario: scenario.name,
+)
 def test_going_back_after_a_cancelled_change_loses_nothing(scenario: Scenario) -> None:
     every(scenario, back=True)

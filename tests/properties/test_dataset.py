@@ -21,6 +21,7 @@ from speck.metrics.dataset.schema import TASKS
 from speck.metrics.dataset.storage import Storage
 from speck.metrics.dataset.writer import Writer
 from tests.dataset_rows import NOON, DiedError, HandClock, task
+from tests.examples import costly
 from tests.s3_server import s3_server
 from tests.storages import make_mortal
 
@@ -108,7 +109,7 @@ def check_steps(storage: Storage, steps: list) -> None:
     assert model.sure <= set(count_rows(storage)) <= model.sure | model.maybe
 
 
-@settings(max_examples=40, deadline=None)
+@costly()
 @given(STEPS)
 def test_each_row_is_read_once_whatever_dies_when(steps: list) -> None:
     # in memory: the disk's own time is no part of this
@@ -116,6 +117,7 @@ def test_each_row_is_read_once_whatever_dies_when(steps: list) -> None:
         check_steps(LocalStorage(Path(folder) / "metrics"), steps)
 
 
+@pytest.mark.long
 def test_each_row_is_read_once_from_s3_whatever_dies_when(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from binders.memory import World
@@ -23,6 +23,7 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
+from tests.examples import costly
 from tests.memory_fog import MemoryKeeper, service_in_turns, site_body
 from tests.turns import Threads, Turns
 
@@ -209,7 +210,7 @@ def ask(service: Service, desired: JsonObject, witness: DuplicateMonitor) -> str
 
 SEEDS = st.integers(0, 2**16)
 """They decide whose turn it is."""
-SEVERAL = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+SEVERAL = costly()
 
 
 @SEVERAL

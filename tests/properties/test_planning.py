@@ -9,7 +9,7 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from binders.memory import MemoryEngine, Message, World
@@ -27,13 +27,14 @@ from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.differences import differences
 from speck.spec.schema import composition_from_data
+from tests.examples import costly
 from tests.memory_fog import memory_service, site_body
 
 SITES = ("edge-a", "edge-b", "cloud")
 NAMES = "ABCDE"
 TOPICS = [f"T-{n}" for n in range(4)]
 DONE = ApplyRequest(wait_s=20, force=True)
-PATIENT = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+PATIENT = costly()
 
 
 @st.composite

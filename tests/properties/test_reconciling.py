@@ -11,6 +11,7 @@ from speck.model.engines import ArtifactKind, EngineAt
 from speck.model.observation import EngineJob, EngineView, RunState, Slots
 from speck.monitor.health import LIMITS, Memory, Watched, decide
 from speck.monitor.stalls import Progress
+from tests.examples import costly
 
 SITES = ("a", "b", "c")
 BROKEN = (RunState.FAILED, RunState.CANCELED, RunState.FINISHED, None)
@@ -56,7 +57,7 @@ def test_only_what_is_broken_and_has_slots_is_repaired_and_never_too_soon(
             jobs[site] = replace(jobs[site], engine_job_id=f"{site}-{number}")
 
 
-@settings(max_examples=30, deadline=None)
+@costly()
 @given(st.sampled_from(BROKEN), st.floats(0.5, 60))
 def test_what_stays_broken_is_repaired_again_and_again(state: RunState | None, step: float) -> None:
     job, memory, now, repairs = (

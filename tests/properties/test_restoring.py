@@ -8,7 +8,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from binders.memory import World
@@ -19,6 +19,7 @@ from speck.service import Service
 from speck.service.restored import Adopted
 from speck.spec.schema import composition_from_data
 from speck.store.backup import restore_backup, write_backup
+from tests.examples import costly
 from tests.memory_fog import FAST, HASTY, MemoryKeeper, memory_service, site_body
 from tests.properties.test_moving import (
     BEGINNING,
@@ -48,7 +49,7 @@ class ThreadedMonitor(DuplicateMonitor):
             super().__call__(kind, subject)
 
 
-SEVERAL = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+SEVERAL = costly()
 
 
 def restore(service: Service, backup: bytes, folder: Path) -> Service:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from speck.clock import SystemClock
 from speck.model.values import JsonObject
 from speck.store.backup import read_backup, write_backup
 from speck.store.leveldb import Store
+from tests.examples import costly
 
 KEYS = st.text("ab/ÿ", min_size=1, max_size=4)
 RECORDS = st.dictionaries(
@@ -35,7 +36,7 @@ def check(store: Store, expected: dict[str, JsonObject]) -> None:
             assert [key for key, _ in store.scan(prefix, after=keys[0])] == keys[1:]
 
 
-@settings(max_examples=30, deadline=None)
+@costly()
 @given(st.lists(REOPEN | BATCHES, max_size=8))
 def test_any_sequence_of_puts_and_deletes_equals_a_dict(
     steps: list[dict[str, JsonObject | None] | None],

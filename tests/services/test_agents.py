@@ -81,6 +81,7 @@ def test_a_hundred_agents_that_wait_leave_threads_for_others(tmp_path: Path) -> 
 STRANGERS = 2500
 
 
+@pytest.mark.long
 def test_strangers_take_neither_threads_nor_the_way_of_a_state(sites: Field) -> None:
     """They connect, say one letter and wait."""
     sites.start_both()

@@ -151,7 +151,7 @@ def test_a_cut_connection_goes_on_where_it_was_cut(sites: Field) -> None:
     ("victim", "direct"),
     [
         pytest.param("edge-a", True, id="edge-a-direct"),
-        pytest.param("edge-b", False, id="edge-b-relayed"),
+        pytest.param("edge-b", False, id="edge-b-relayed", marks=pytest.mark.long),
         pytest.param("edge-a", False, id="edge-a-relayed", marks=pytest.mark.long),
         pytest.param("edge-b", True, id="edge-b-direct", marks=pytest.mark.long),
     ],
@@ -170,9 +170,8 @@ def test_an_agent_killed_in_mid_transfer_goes_on_when_it_is_back(
     assert list((sites.state("edge-b") / "carried/.arriving").iterdir()) == []
 
 
-@pytest.mark.parametrize(
-    "direct", [pytest.param(True, marks=pytest.mark.long), False], ids=["direct", "relayed"]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("direct", [True, False], ids=["direct", "relayed"])
 def test_a_service_started_anew_in_mid_transfer_goes_on(tmp_path: Path, direct: bool) -> None:
     bodies = [{**site_body(name), "labels": {}} for name in ("edge-a", "edge-b")]
     agents: list[AgentProcess] = []
@@ -222,6 +221,7 @@ def test_a_line_of_64_kbit_takes_its_time(tmp_path: Path, direct: bool) -> None:
         proxy.close()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("direct", [True, False], ids=["direct", "relayed"])
 def test_a_large_state_needs_little_memory(sites: Field, direct: bool) -> None:
     sites.start_both(direct=direct)

@@ -28,6 +28,8 @@ from tests.flink_server import JOB_CLASS, sha256_of
 from tests.memory_fog import memory_service, site_body
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.long  # quick: tests/e2e/test_carried.py
+
 CONFIG = {
     "rest.cache.execution-graph.timeout": "50",
     "rest.cache.checkpoint-statistics.timeout": "50",

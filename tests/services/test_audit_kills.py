@@ -8,6 +8,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 import requests
 
 from speck.clock import SystemClock
@@ -22,6 +23,7 @@ KILLS = 2
 WRITERS = 6
 
 
+@pytest.mark.long
 def test_every_act_has_a_line_though_the_service_is_killed(tmp_path: Path) -> None:
     home, clock = tmp_path / "home", SystemClock()
     records = Records.open(home / "store", clock)

@@ -57,6 +57,7 @@ def test_a_site_is_calibrated_and_left_as_it_was(url: str) -> None:
     assert jobs(url) == []
 
 
+@pytest.mark.long
 def test_what_is_asked_for_is_checked(url: str) -> None:
     for body in ({"busy": "yes"}, {"job_path": 1}, {"speed": 2}):
         answer = requests.post(f"{url}/sites/cloud/calibration", json=body, timeout=30)

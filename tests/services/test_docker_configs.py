@@ -372,6 +372,7 @@ def test_the_broker_lets_in_certificates_in_place_of_passwords(
         broker.end()
 
 
+@pytest.mark.long
 def test_the_engine_obeys_certificates_only(
     site: Installed, certificates: Identity, tmp_path: Path
 ) -> None:

@@ -162,6 +162,7 @@ def test_a_broken_jar_is_found_by_trying_main(site: Site, tmp_path: Path) -> Non
         site.engine.try_main(site.submission())
 
 
+@pytest.mark.long
 def test_upload_passes_the_limit_on_requests_and_memory_stays_flat(
     slow_views: Site, tmp_path: Path
 ) -> None:
@@ -305,6 +306,7 @@ def test_a_main_that_does_not_return_is_reported_and_its_late_start_is_refused(
     assert site.engine.status(wanted.engine_job_id) is RunState.FAILED
 
 
+@pytest.mark.long
 def test_trials_that_hang_hold_threads_and_fencing_does_not_need_them(
     tmp_path: Path, trial_jar: Path
 ) -> None:
@@ -361,6 +363,7 @@ def test_a_failed_job_tells_why(site: Site) -> None:
     assert all(len(str(failure.name)) < 200 for failure in failures)
 
 
+@pytest.mark.long
 def test_a_job_between_two_tries_is_restarting(slow_views: Site) -> None:
     job = slow_views.start("--fail-task")
     slow_views.becomes(job, RunState.RESTARTING)
@@ -459,6 +462,7 @@ def test_cancel_answers_409_or_404_once_the_job_is_gone(site: Site) -> None:
     assert site.engine.status(job) is RunState.FINISHED
 
 
+@pytest.mark.long
 def test_the_newest_checkpoint_is_not_one_out_of_a_cache(slow_views: Site) -> None:
     job = slow_views.run()
 
@@ -482,6 +486,7 @@ def test_the_newest_checkpoint_is_not_one_out_of_a_cache(slow_views: Site) -> No
 # Death of the JobManager
 
 
+@pytest.mark.long
 def test_after_kill_9_jobs_are_unknown_jars_are_there_and_state_is_good(
     tmp_path: Path, trial_jar: Path
 ) -> None:
@@ -615,6 +620,7 @@ def test_what_a_job_prints_is_in_the_rotated_log(site: Site) -> None:
 # Settings
 
 
+@pytest.mark.long
 def test_check_names_what_is_wrong_and_mends_it(slow_views: Site) -> None:
     mends = {finding.setting: finding.mend for finding in slow_views.engine.check()}
     assert mends == {
@@ -646,6 +652,7 @@ def test_a_second_pipeline_of_main_is_reported_and_does_not_run(site: Site) -> N
     assert job.engine_job_id == desired.engine_job_id
 
 
+@pytest.mark.long
 def test_a_job_s_own_checkpoint_folder_is_reported_and_listed(site: Site, tmp_path: Path) -> None:
     job = site.run("--checkpoints", f"file://{tmp_path}/own")
 

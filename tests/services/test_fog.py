@@ -108,6 +108,7 @@ def test_a_launcher_killed_halfway_leaves_nothing_behind(small: Fog) -> None:
     assert [path.name for path in small.folder.iterdir()] == ["fog.lock"]
 
 
+@pytest.mark.long
 def test_a_killed_site_comes_back_at_its_addresses_with_its_agent_and_its_quota(
     small: Fog,
 ) -> None:
@@ -213,6 +214,7 @@ def test_a_cluster_loses_a_process_and_gets_it_back(small: Fog) -> None:
     assert small.down() == 3
 
 
+@pytest.mark.long
 def test_a_supervised_fog_restarts_what_dies(small: Fog) -> None:
     small.up(edges=1, slots=2, clouds=0, agents_for="http://127.0.0.1:9", restart=True)
     assert small.supervised

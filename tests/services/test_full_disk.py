@@ -23,7 +23,7 @@ SITES = [
 ]
 
 
-@pytest.fixture(params=["tmpfs", pytest.param("limit", marks=pytest.mark.long)])
+@pytest.fixture(params=["tmpfs", "limit"])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
     if request.param == "limit":
         yield Limited(tmp_path)
@@ -65,6 +65,7 @@ def says_full(answer: requests.Response) -> bool:
     return True
 
 
+@pytest.mark.long
 def test_a_full_disk_is_told_and_the_service_goes_on_by_itself(disk: Disk) -> None:
     with serving(disk.home) as server:
         assert requests.post(f"{server.url}/sites", json=SITES[0], timeout=30).status_code == 201
@@ -92,6 +93,7 @@ def test_a_full_disk_is_told_and_the_service_goes_on_by_itself(disk: Disk) -> No
     assert "Traceback" not in log
 
 
+@pytest.mark.long
 def test_it_waits_for_room_when_it_starts(disk: Disk) -> None:
     with serving(disk.home):
         pass

@@ -64,6 +64,7 @@ def read(engine: FlinkEngine, job_id: str) -> LinkMeasure:
     return (measure.link if measure else None) or LinkMeasure()
 
 
+@pytest.mark.long
 def test_a_refused_login_and_what_is_left_out_are_measured(
     engine: FlinkEngine, tmp_path: Path
 ) -> None:

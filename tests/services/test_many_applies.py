@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 import requests
 
 from tests.server_process import Server, serving
@@ -118,6 +119,7 @@ def apply(server: Server, body: dict[str, Any], **headers: str) -> requests.Resp
     return answer
 
 
+@pytest.mark.long
 def test_of_many_applies_with_the_same_if_match_one_wins(tmp_path: Path) -> None:
     with served(tmp_path) as server, alive(server):
         first = apply(server, description("c", 0))
@@ -138,6 +140,7 @@ def test_of_many_applies_with_the_same_if_match_one_wins(tmp_path: Path) -> None
         assert {job["state"] for job in head["jobs"]} == {"running"}
 
 
+@pytest.mark.long
 def test_many_applies_of_one_composition_run_one_after_the_other(tmp_path: Path) -> None:
     with served(tmp_path) as server, alive(server):
         answers = at_once(MANY, lambda n: apply(server, description("c", n)))
@@ -166,6 +169,7 @@ def test_many_compositions_are_applied_at_the_same_time(tmp_path: Path) -> None:
         assert len(compositions) == MANY
 
 
+@pytest.mark.long
 def test_many_with_one_idempotency_key_are_one_apply(tmp_path: Path) -> None:
     with served(tmp_path) as server, alive(server):
         answers = at_once(

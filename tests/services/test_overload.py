@@ -169,6 +169,7 @@ def test_only_a_few_uploads_may_be_slow_at_once(service: Service) -> None:
             assert b"Retry-After: " in answer
 
 
+@pytest.mark.long
 def test_answers_that_nobody_reads_hold_no_thread(service: Service) -> None:
     with service.crowd(64, PIPELINE):
         wait_for(service.is_at_rest)  # it has made all the answers that it can make
@@ -203,6 +204,7 @@ def test_slow_and_idle_connections_lock_nobody_out(service: Service) -> None:
 EXPORT = b"GET /metrics/export?format=jsonl HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n"
 
 
+@pytest.mark.long
 def test_readers_of_long_exports_hold_no_thread_and_one_token_has_a_share(tmp_path: Path) -> None:
     def add_samples() -> None:
         start = datetime.now(UTC) - timedelta(hours=2)
@@ -222,6 +224,7 @@ def test_readers_of_long_exports_hold_no_thread_and_one_token_has_a_share(tmp_pa
         wait_for(lambda: service.get("/metrics/export").status_code == 200)
 
 
+@pytest.mark.long
 def test_running_out_of_descriptors_ends_nothing(tmp_path: Path) -> None:
     def lower_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
@@ -304,6 +307,7 @@ def test_tls_with_client_certificates_that_are_replaced(
     assert "Traceback" not in server.log.read_text()
 
 
+@pytest.mark.long
 def test_tls_handshakes_that_never_end_lock_nobody_out(
     authority: Authority, tmp_path: Path
 ) -> None:
@@ -325,8 +329,16 @@ def test_tls_handshakes_that_never_end_lock_nobody_out(
     ("settings", "words"),
     [
         ({"SPECK_TLS_CERT": "cert"}, "cannot serve TLS with --tls-cert alone: add --tls-key"),
-        ({"SPECK_TLS_KEY": "key"}, "cannot serve TLS with --tls-key alone: add --tls-cert"),
-        ({"SPECK_CLIENT_CA": "cert"}, "cannot ask clients for certificates without TLS"),
+        pytest.param(
+            {"SPECK_TLS_KEY": "key"},
+            "cannot serve TLS with --tls-key alone: add --tls-cert",
+            marks=pytest.mark.long,
+        ),
+        pytest.param(
+            {"SPECK_CLIENT_CA": "cert"},
+            "cannot ask clients for certificates without TLS",
+            marks=pytest.mark.long,
+        ),
         ({"SPECK_TLS_CERT": "cert", "SPECK_TLS_KEY": "none"}, "cannot use the certificate"),
     ],
 )

@@ -192,7 +192,8 @@ def test_a_program_moves_under_load_and_nothing_is_lost(land: Land, delivery: st
 
 
 @pytest.mark.parametrize(
-    "what", ["program", "runner", pytest.param("agent", marks=pytest.mark.long)]
+    "what",
+    ["program", *(pytest.param(each, marks=pytest.mark.long) for each in ("runner", "agent"))],
 )
 def test_whatever_is_killed_comes_back_and_nothing_is_lost(land: Land, what: str) -> None:
     land.apply("edge-a", delivery="exactly_once")
@@ -227,6 +228,7 @@ def _kill_runner(land: Land) -> None:
     land.start_runner("edge-a")
 
 
+@pytest.mark.long
 def test_a_program_that_cannot_start_leaves_the_old_one(land: Land, tmp_path: Path) -> None:
     (tmp_path / "jars/broken.py").write_text("import sys\nsys.exit('no such sensor')\n")
     land.apply("edge-a")

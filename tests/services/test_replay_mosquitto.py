@@ -208,10 +208,12 @@ def test_patience_ends_with_the_reason(rows: list[Row], broker: mosquitto.Mosqui
         replay(rows, options(broker, patience_s=0.5))
 
 
+@pytest.mark.long
 def test_a_stop_of_the_broker_in_the_flow_loses_nothing(rows: list[Row], tmp_path: Path) -> None:
     check_restart(rows, tmp_path, lambda broker: broker.stop())
 
 
+@pytest.mark.long
 def test_a_kill_of_the_broker_in_the_flow_loses_nothing(rows: list[Row], tmp_path: Path) -> None:
     """What it acknowledged but had not saved is sent again."""
     check_restart(rows, tmp_path, lambda broker: broker.kill())

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 
-@pytest.mark.parametrize("rounds", [20, pytest.param(10_000, marks=pytest.mark.long)])
+@pytest.mark.parametrize("rounds", [5, pytest.param(10_000, marks=pytest.mark.long)])
 def test_kill_9_loses_no_write_that_was_told_and_tears_none(rounds: int) -> None:
     bench = subprocess.run(
         [sys.executable, "-m", "bench.store", "--rounds", str(rounds), "--no-file"],

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 
 from speck.analyzer.contracts import contract_of
 from speck.analyzer.forecast import BINS, DAMPING, DAY, LEVEL, TREND, bin_rates, forecast
-from speck.analyzer.run import forecast_links
+from speck.analyzer.run import FEW_ROWS, configured, forecast_links
 from speck.metrics.dataset.local import LocalStorage
 from speck.metrics.dataset.schema import LINKS
 from tests.samples_by_hand import write
@@ -34,11 +34,6 @@ def bins(spark: SparkSession, **series: Iterable[float | None]) -> DataFrame:
         if rate is not None
     ]
     return spark.createDataFrame(rows, BINS.ddl)
-
-
-def forecast_one(spark: SparkSession, rates: Iterable[float | None]) -> Row:
-    (row,) = forecast(bins(spark, raw=rates), AHEAD).collect()
-    return row
 
 
 def make_day(noise: float, dice: random.Random, trend: float = 0.0) -> Callable[[int], float]:
@@ -66,68 +61,109 @@ def smooth(rates: Iterable[float], ahead: int) -> float:
     return level + sum(DAMPING**j for j in range(1, ahead + 1)) * trend
 
 
-@pytest.mark.parametrize("days", [pytest.param(2, marks=pytest.mark.long), 3])
-def test_a_day_that_repeats_is_forecast_within_15_per_cent(spark: SparkSession, days: int) -> None:
+def _days_until_14(days: int) -> list[float]:
     rate = make_day(0.1, random.Random(days))
-    rates = [rate(minute) for minute in range(days * DAY - 600)]  # 14:00
-    row = forecast_one(spark, rates)
-    assert row.method == "day"
-    assert row.mape <= 0.15
-    actual = [make_day(0.0, random.Random(1))(len(rates) + j) for j in range(20)]
-    assert row.rate == pytest.approx(max(actual), rel=0.15)
-    assert max(actual) < row.high
-    assert row.high == pytest.approx(row.rate * (1 + row.mape))
+    return [rate(minute) for minute in range(days * DAY - 600)]
 
 
-def test_a_weekend_is_forecast_from_last_week(spark: SparkSession) -> None:
-    """Saturday at noon: yesterday was a working day with five times the rate."""
+def _week_until_saturday_noon() -> list[float]:
+    """Yesterday was a working day with five times the rate."""
     dice = random.Random(7)
 
     def rate(minute: int) -> float:
         return make_day(0.02, dice)(minute) * (0.2 if minute // DAY % 7 >= 5 else 1.0)
 
-    row = forecast_one(spark, [rate(minute) for minute in range(12 * DAY + DAY // 2)])
+    return [rate(minute) for minute in range(12 * DAY + DAY // 2)]
+
+
+def _without_mornings() -> list[float | None]:
+    rate = make_day(0.0, random.Random(1))
+    return [None if 500 < minute % DAY < 700 else rate(minute) for minute in range(2 * DAY + 100)]
+
+
+KNOWN = [200.0] * 30
+RAMP = [100.0 + 10 * minute for minute in range(120)]
+FALLING = [1000.0 - 10 * minute for minute in range(60)]
+SERIES: dict[str, list[float | None] | list[float]] = {
+    "two-days": _days_until_14(2),
+    "three-days": _days_until_14(3),
+    "week": _week_until_saturday_noon(),
+    "ramp": RAMP,
+    "stays": [50.0] * 60,
+    "falls": FALLING,
+    "nothing": [0.0] * 60,
+    "gap": [*KNOWN, *[None] * 45, *KNOWN],
+    "gaps": _without_mornings(),
+    "short": [100.0] * 3,
+    "high": [1000.0] * 30,
+}
+
+
+@pytest.fixture(scope="module")
+def forecasts(spark: SparkSession) -> dict[str, Row]:
+    """Of all series by one query: what a query costs is its plan, not data."""
+    with configured(spark, FEW_ROWS):
+        rows = forecast(bins(spark, **SERIES), AHEAD).collect()
+    assert len(rows) == len(SERIES)
+    return {row.topic: row for row in rows}
+
+
+@pytest.mark.parametrize("days", ["two-days", "three-days"])
+def test_a_day_that_repeats_is_forecast_within_15_per_cent(
+    forecasts: dict[str, Row], days: str
+) -> None:
+    row = forecasts[days]
+    assert row.method == "day"
+    assert row.mape <= 0.15
+    actual = [make_day(0.0, random.Random(1))(len(SERIES[days]) + j) for j in range(20)]
+    assert row.rate == pytest.approx(max(actual), rel=0.15)
+    assert max(actual) < row.high
+    assert row.high == pytest.approx(row.rate * (1 + row.mape))
+
+
+def test_a_weekend_is_forecast_from_last_week(forecasts: dict[str, Row]) -> None:
+    row = forecasts["week"]
     assert row.method == "week"
     assert row.rate == pytest.approx(900 * 0.2, rel=0.1)
 
 
-def test_a_ramp_is_followed_by_its_trend(spark: SparkSession) -> None:
-    rates = [100.0 + 10 * minute for minute in range(120)]
-    row = forecast_one(spark, rates)
+def test_a_ramp_is_followed_by_its_trend(forecasts: dict[str, Row]) -> None:
+    row = forecasts["ramp"]
     assert row.method == "holt"
-    assert row.rate == pytest.approx(smooth(rates, 20))
-    assert row.rate > rates[-1] + 40
-    assert row.high > rates[-1] + 100
+    assert row.rate == pytest.approx(smooth(RAMP, 20))
+    assert row.rate > RAMP[-1] + 40
+    assert row.high > RAMP[-1] + 100
     assert row.at == MONDAY.replace(tzinfo=row.at.tzinfo) + timedelta(minutes=120 + 20)
 
 
-def test_what_stays_is_forecast_to_stay_and_a_fall_is_not_planned_for(spark: SparkSession) -> None:
-    row = forecast_one(spark, [50.0] * 60)
+def test_what_stays_is_forecast_to_stay_and_a_fall_is_not_planned_for(
+    forecasts: dict[str, Row],
+) -> None:
+    row = forecasts["stays"]
     assert (row.method, row.rate, row.mape) == ("holt", pytest.approx(50), pytest.approx(0))
-    falling = [1000.0 - 10 * minute for minute in range(60)]
-    assert forecast_one(spark, falling).rate == pytest.approx(falling[-1], rel=0.1)
-    assert forecast_one(spark, [0.0] * 60).high == 0
+    assert forecasts["falls"].rate == pytest.approx(FALLING[-1], rel=0.1)
+    assert forecasts["nothing"].high == 0
 
 
-def test_minutes_without_samples_are_no_zeros(spark: SparkSession) -> None:
-    known = [200.0] * 30
-    row = forecast_one(spark, [*known, *[None] * 45, *known])
-    assert row.rate == pytest.approx(200)
+def test_minutes_without_samples_are_no_zeros(forecasts: dict[str, Row]) -> None:
+    assert forecasts["gap"].rate == pytest.approx(200)
     rate = make_day(0.0, random.Random(1))
-    rates = [None if 500 < minute % DAY < 700 else rate(minute) for minute in range(2 * DAY + 100)]
-    assert forecast_one(spark, rates).rate == pytest.approx(rate(120), rel=0.1)
+    assert forecasts["gaps"].rate == pytest.approx(rate(120), rel=0.1)
 
 
-def test_a_link_of_a_few_minutes_has_an_error_that_is_assumed(spark: SparkSession) -> None:
-    row = forecast_one(spark, [100.0] * 3)
+def test_a_link_of_a_few_minutes_has_an_error_that_is_assumed(forecasts: dict[str, Row]) -> None:
+    row = forecasts["short"]
     assert (row.mape, row.rate, row.high) == (None, pytest.approx(100), pytest.approx(125))
+
+
+@pytest.mark.long
+def test_without_any_minute_there_is_no_forecast(spark: SparkSession) -> None:
     assert forecast(bins(spark, raw=[]), AHEAD).collect() == []
 
 
-def test_links_are_forecast_apart(spark: SparkSession) -> None:
-    both = bins(spark, low=[10.0] * 30, high=[1000.0] * 30)
-    rates = {row.topic: row.rate for row in forecast(both, AHEAD).collect()}
-    assert rates == {"low": pytest.approx(10), "high": pytest.approx(1000)}
+def test_links_are_forecast_apart(forecasts: dict[str, Row]) -> None:
+    rates = {topic: forecasts[topic].rate for topic in ("stays", "high")}
+    assert rates == {"stays": pytest.approx(50), "high": pytest.approx(1000)}
 
 
 def end(second: float, messages: int, role: str = "reader", **more: object) -> dict[str, object]:

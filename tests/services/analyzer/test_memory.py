@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -31,15 +30,19 @@ def with_state(name: str, where: str, size: Callable[[float], float]) -> list[Ro
 
 
 def with_heap(
-    name: str, live: Callable[[float], float], used_slots: Callable[[float], int]
+    name: str,
+    live: Callable[[float], float],
+    used_slots: Callable[[float], int],
+    garbage: int = 16 * MB,
+    most: int = 512 * MB,
 ) -> list[Row]:
-    """A site whose heap holds so much, and garbage of up to 80 MB that goes every 50 s."""
+    """A site whose heap holds so much, and `garbage` more each 10 s that goes every 50 s."""
     rows = []
     for number, row in enumerate(site(name)):
         s = number * EVERY_S
-        heap = live(s) + 16 * MB * (number % 5)
+        heap = live(s) + garbage * (number % 5)
         slots = {"slots_total": 8, "slots_free": 8 - used_slots(s)}
-        rows.append({**row, **slots, "heap_used_bytes": round(heap), "heap_max_bytes": 512 * MB})
+        rows.append({**row, **slots, "heap_used_bytes": round(heap), "heap_max_bytes": most})
     return rows
 
 
@@ -56,12 +59,15 @@ def analysed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> J
         *with_state("constant", "edge-a", lambda s: 500_000),
         *with_state("noisy", "edge-b", noisy),
         *running("silent", "edge-b"),
+        *with_state("idle", "edge-c", lambda s: 1000),
     ]
     sites = [
         # 5 bytes of heap for each byte of state
         *with_heap("edge-a", lambda s: BASE + 5 * 10_000 * s, lambda s: 2),
         # a job of one subtask starts in the middle: 7 MB
         *with_heap("edge-b", lambda s: BASE + 7 * MB * (s >= 300), lambda s: 2 + (s >= 300)),
+        # no collection in the whole window
+        *with_heap("edge-c", lambda s: BASE + 50_000 * s, lambda s: 2, garbage=0, most=900 * MB),
         *site("cloud"),
     ]
     where = {row["job_name"]: row["site"] for row in jobs}
@@ -109,18 +115,7 @@ def test_what_no_engine_reports_is_unknown(analysed: JsonObject) -> None:
     assert (cloud["heap_bytes"], cloud["heap_max_bytes"]) == (None, None)
 
 
-def test_garbage_that_piles_up_is_not_growth(spark: SparkSession, tmp_path: Path) -> None:
+def test_garbage_that_piles_up_is_not_growth(analysed: JsonObject) -> None:
     """No collection in the whole window, and no state that grows: the least use counts."""
-    jobs = with_state("idle", "edge-a", lambda s: 1000)
-    heaps = [
-        {
-            **row,
-            "heap_used_bytes": BASE + round(50_000 * number * EVERY_S),
-            "heap_max_bytes": 900 * MB,
-        }
-        for number, row in enumerate(site("edge-a"))
-    ]
-    root = dataset(tmp_path, jobs, [plan("idle")], heaps)
-    analysis = render(analyse(spark, LocalStorage(root), Span(at(0), at(SPAN_S))))
-    assert place(analysis, "edge-a")["heap_bytes"] == BASE
-    assert job(analysis, "idle")["heap_bytes_per_s"] == 0.0
+    assert place(analysed, "edge-c")["heap_bytes"] == BASE
+    assert job(analysed, "idle")["heap_bytes_per_s"] == 0.0

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -12,12 +11,13 @@ from pyspark.sql import functions as F
 
 from speck.analyzer import rates, units
 from speck.analyzer.result import collect_rows
+from speck.analyzer.run import FEW_ROWS, configured
 from speck.metrics.rates import compute_job_rates
 from speck.metrics.rows import Sample
 from speck.model.measurement import JobMeasure, TaskMeasure
 from speck.model.shown import render
 from speck.model.values import JsonObject
-from tests.samples_by_hand import EVERY_S, Row, at, dataset, running
+from tests.samples_by_hand import EVERY_S, Row, at, dataset, engine_job_id, running
 
 TWO = 2
 COMPARED = ("in_rate", "out_rate", "busy", "back_pressured")
@@ -65,36 +65,44 @@ def _restarted() -> list[Row]:
     return [first, {**second, **running(looks=TWO)[0], "at": second["at"], "restarts": 1}]
 
 
-@pytest.mark.parametrize(
-    "rows",
-    [
+JOBS = {
+    each.__name__: each()
+    for each in (
         _even,
+        _slow_clock,
+        _no_times,
         _no_records_out,
+        _parallel,
         _half_silent,
         _restarted,
-        *(
-            pytest.param(each, marks=pytest.mark.long)
-            for each in (_slow_clock, _no_times, _parallel)
-        ),
-    ],
-)
-def test_both_make_the_same_of_the_same_samples(
-    few: SparkSession, tmp_path: Path, rows: Callable[[], list[Row]]
-) -> None:
-    samples = rows()
-    analysed = _of_analyzer(few, tmp_path, samples)
-    rates = _of_service(samples)
-    for name in COMPARED:
-        assert rates[name] == pytest.approx(analysed[name]), name
+    )
+}
 
 
-def _of_analyzer(spark: SparkSession, root: Path, rows: Sequence[Row]) -> JsonObject:
+@pytest.fixture(scope="module")
+def analysed(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, JsonObject]:
+    """What the analyzer makes of each job, all by one query."""
+    root = tmp_path_factory.mktemp("rates")
+    rows = [
+        {**row, "job_name": name, "engine_job_id": engine_job_id(name)}
+        for name, rows in JOBS.items()
+        for row in rows
+    ]
     dataset(root, rows)
-    frame = spark.read.option("basePath", str(root / "tasks")).parquet(str(root / "tasks"))
-    summed = units.sum_tasks(frame.withColumn("day", F.col("day").cast("string")), "0L")
-    sliced = collect_rows(units.slice_tasks(summed, "cast(unit AS int)"))
-    (job,) = rates.rate_jobs(sliced, rates.rate_tasks(sliced))
-    return job
+    with configured(spark, FEW_ROWS):
+        frame = spark.read.option("basePath", str(root / "tasks")).parquet(str(root / "tasks"))
+        summed = units.sum_tasks(frame.withColumn("day", F.col("day").cast("string")), "0L")
+        sliced = collect_rows(units.slice_tasks(summed, "cast(unit AS int)"))
+    return {job["job_name"]: job for job in rates.rate_jobs(sliced, rates.rate_tasks(sliced))}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_both_make_the_same_of_the_same_samples(analysed: dict[str, JsonObject], name: str) -> None:
+    of_service = _of_service(JOBS[name])
+    for rate in COMPARED:
+        assert of_service[rate] == pytest.approx(analysed[name][rate]), rate
 
 
 def _of_service(rows: Sequence[Row]) -> JsonObject:

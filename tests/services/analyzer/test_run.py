@@ -29,25 +29,16 @@ def job(analysis: JsonObject, name: str) -> JsonObject:
     return row
 
 
-def test_few_rows_are_analysed_by_a_query_for_each_table(
-    spark: SparkSession, tmp_path: Path
-) -> None:
-    """What an analysis costs is the number of plans, not data."""
+def test_one_job_that_works_evenly(spark: SparkSession, tmp_path: Path) -> None:
+    """By a query for each table: what an analysis of few rows costs is the number of plans."""
     dataset(tmp_path, running(), [plan()], [*site("edge-a"), *site("cloud")])
     assert spark.sparkContext._jsc is not None
     scheduler = spark.sparkContext._jsc.sc().dagScheduler()
     before = scheduler.numTotalJobs()
 
-    analyse(spark, LocalStorage(tmp_path), SPAN)
-
-    assert scheduler.numTotalJobs() - before <= 4
-
-
-def test_one_job_that_works_evenly(spark: SparkSession, tmp_path: Path) -> None:
-    dataset(tmp_path, running(), [plan()], [*site("edge-a"), *site("cloud")])
-
     analysis = render(analyse(spark, LocalStorage(tmp_path), SPAN))
 
+    assert scheduler.numTotalJobs() - before <= 4
     row = job(analysis, "A")
     assert row["evidence"] == "sufficient", row["why"]
     assert row["why"] == []
@@ -81,7 +72,7 @@ def test_one_job_that_works_evenly(spark: SparkSession, tmp_path: Path) -> None:
     json.dumps(analysis, allow_nan=False)
 
 
-@pytest.mark.parametrize("part", ["pages", "footer"])
+@pytest.mark.parametrize("part", ["pages", pytest.param("footer", marks=pytest.mark.long)])
 def test_a_file_that_is_damaged_inside_is_left_out_and_named(
     spark: SparkSession, tmp_path: Path, part: str
 ) -> None:
@@ -101,6 +92,7 @@ def test_a_file_that_is_damaged_inside_is_left_out_and_named(
     assert [job["job_name"] for job in analysis["jobs"]] == ["A"]
 
 
+@pytest.mark.long
 def test_an_imported_trace_of_gauges_is_analysed(spark: SparkSession, tmp_path: Path) -> None:
     """Of a job of one task, whose site is not told."""
     gauges = ("busyTimeMsPerSecond", "idleTimeMsPerSecond", "backPressureTimeMsPerSecond",

@@ -132,6 +132,7 @@ def test_whatever_is_wrong_with_samples_and_comes_late_units_equal_rows(
     check()
 
 
+@pytest.mark.long
 def test_late_rows_imports_and_compaction_are_seen(spark: SparkSession, tmp_path: Path) -> None:
     """One job; then rows that come late, then all files are merged."""
     sites = [*site("edge-a"), *site("cloud")]

@@ -39,13 +39,14 @@ FAULTS = Spec(
 LONG = replace(FAULTS, hours=9.3, every_s=45.0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("spec", "hours", "composition"),
     [
         (FAULTS, 0.3, "flow-0001"),
-        pytest.param(FAULTS, 0.9, None, marks=pytest.mark.long),
+        (FAULTS, 0.9, None),
         (LONG, 2.4, None),
-        pytest.param(LONG, 8.7, None, marks=pytest.mark.long),
+        (LONG, 8.7, None),
     ],
 )
 def test_duckdb_computes_the_same_analysis(
@@ -64,6 +65,7 @@ def test_duckdb_computes_the_same_analysis(
     assert its["ends"]
 
 
+@pytest.mark.long
 def test_a_dataset_without_links_or_plans(spark: SparkSession, tmp_path: Path) -> None:
     dataset(tmp_path, running(), [], site("edge-a"))
     until = find_newest(LocalStorage(tmp_path))

@@ -54,8 +54,17 @@ def test_every_plot_is_there_and_drawn_from_the_newest_result() -> None:
     assert [name for name, mark in expected.items() if mark not in drawings[name]] == []
 
 
+QUICK = ("fig8", "ramp")
+
+
 @pytest.mark.parametrize(
-    "section", [each for each in SECTIONS if each.plots], ids=lambda section: section.name
+    "section",
+    [
+        pytest.param(each, marks=() if each.name in QUICK else pytest.mark.long)
+        for each in SECTIONS
+        if each.plots
+    ],
+    ids=lambda section: section.name,
 )
 def test_plots_are_drawn_from_the_result(section: Section, tmp_path: Path) -> None:
     drawings = list(draw_plots([section], load_results([section]), tmp_path, "svg"))

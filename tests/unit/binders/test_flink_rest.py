@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from binders.flink import engine as engine_module
@@ -453,7 +453,6 @@ class AnyAnswer:
 
 
 @given(data=st.data(), call=st.sampled_from(CALLS))
-@settings(max_examples=400)
 def test_whatever_an_engine_answers_is_read_or_an_error_of_the_site(
     data: st.DataObject, call: Callable[[FlinkEngine], object]
 ) -> None:

@@ -17,6 +17,7 @@ import java.util.jar.Attributes;
 import java.util.jar.JarOutputStream;
 import java.util.jar.Manifest;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -95,6 +96,7 @@ class ExitGuardTest {
     }
 
     @Test
+    @Tag("long")
     void aJobsShutdownHookDoesNotCutShortTheEnginesEnd() throws Exception {
         End end = run("job", "shutdownHook");
         assertEquals(0, end.status, end.output);
@@ -103,6 +105,7 @@ class ExitGuardTest {
     }
 
     @ParameterizedTest
+    @Tag("long")
     @CsvSource({"exit", "halt", "thread"})
     void theEngineEndsItself(String way) throws Exception {
         End end = run(way);
@@ -110,6 +113,7 @@ class ExitGuardTest {
     }
 
     @Test
+    @Tag("long")
     void aSignalEndsTheEngine() throws Exception {
         Process process = start("wait");
         try (InputStream output = process.getInputStream()) {

@@ -18,6 +18,7 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.flink.test.junit5.MiniClusterExtension;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -62,6 +63,7 @@ class BatchedLinkTest extends JobTest {
     }
 
     @ParameterizedTest
+    @Tag("long")
     @CsvSource({"0", "30"})
     void aMessageThatDoesNotFillGoesAllTheSame(String lingerMs) throws Exception {
         startAndSubscribe(batched("10000", lingerMs, "none").withoutCheckpoints());
@@ -73,6 +75,7 @@ class BatchedLinkTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void aFullMessageDoesNotWait() throws Exception {
         startAndSubscribe(batched("10", "60000", "none").withoutCheckpoints());
         client.publishNumbered("in", 1, 1, 25);
@@ -106,6 +109,7 @@ class BatchedLinkTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void aFailureAmidstAMessageLosesNothing() throws Exception {
         FAILED.set(false);
         startAndSubscribe(batched("50", "20", "zstd").mapping(BatchedLinkTest::failing));
@@ -129,6 +133,7 @@ class BatchedLinkTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void whatOnlyLooksLikeABatchIsLeftOutAndCounted() throws Exception {
         startAndSubscribe(job());
         client.publishTogether("in", 1, 1, new Message(Message.Format.ZSTD_BATCH, 3, new byte[] {9, 9}))
@@ -147,6 +152,7 @@ class BatchedLinkTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void overMqtt311RecordsGoOneByOne() throws Exception {
         try (Mqtt311Proxy old = new Mqtt311Proxy(broker)) {
             // were a message cut short by a checkpoint, the last would not fill one
@@ -161,6 +167,7 @@ class BatchedLinkTest extends JobTest {
 
     /** Nothing comes after them, and no checkpoint: the rest must go by itself. */
     @Test
+    @Tag("long")
     void partsThatAreMoreThanTheWindowAllGo() throws Exception {
         try (Mqtt311Proxy old = new Mqtt311Proxy(broker)) {
             batched("100", "300", "none").withoutCheckpoints().with("sink-broker", old.address());
@@ -175,6 +182,7 @@ class BatchedLinkTest extends JobTest {
      * The limit is known when records are given their numbers; not to a broker that comes later.
      */
     @ParameterizedTest
+    @Tag("long")
     @CsvSource({"at_least_once", "exactly_once"})
     void whatIsTooLargeTogetherGoesOneByOne(String delivery) throws Exception {
         try (Mosquitto there = Mosquitto.started(folder)) {

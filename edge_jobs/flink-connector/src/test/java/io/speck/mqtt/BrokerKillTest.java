@@ -13,6 +13,7 @@ import java.util.Set;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -126,6 +127,7 @@ class BrokerKillTest extends JobTest {
 
     /** Its session is reserved before it starts: if it is not there, a kill has taken it away. */
     @ParameterizedTest
+    @Tag("long")
     @ValueSource(strings = {"at_least_once", "exactly_once"})
     void aReaderThatFindsNoSessionAtItsFirstStartIsSentWhatItMissed(String delivery)
             throws Exception {
@@ -141,6 +143,7 @@ class BrokerKillTest extends JobTest {
 
     /** The other reader has its session on disk, and the acknowledgements speak of it alone. */
     @ParameterizedTest
+    @Tag("long")
     @ValueSource(strings = {"at_least_once", "exactly_once"})
     void nothingIsSentToABrokerThatHasLostOneOfTwoSessions(String delivery) throws Exception {
         startFirst(delivery, "15s");
@@ -162,6 +165,7 @@ class BrokerKillTest extends JobTest {
 
     /** As after a release of which the sink heard nothing. */
     @Test
+    @Tag("long")
     void aSessionThatIsMissedForNothingIsNotWaitedFor() throws Exception {
         startFirst("at_least_once", "15s");
         reserve(middle, LATE, "mid");
@@ -176,6 +180,7 @@ class BrokerKillTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void aReaderThatComesBackMakesItsSessionAgain() throws Exception {
         startFirst("at_least_once", "15s");
         reserve(middle, LATE, "mid");
@@ -231,6 +236,7 @@ class BrokerKillTest extends JobTest {
     }
 
     @ParameterizedTest
+    @Tag("long")
     @ValueSource(strings = {"at_least_once", "exactly_once"})
     void whatTheBrokerForgotIsSentAgainByAJobThatFellWithIt(String delivery) throws Exception {
         startFirst(delivery, "15s");
@@ -250,6 +256,7 @@ class BrokerKillTest extends JobTest {
 
     /** It has left its link for good, so nobody else sends this again. */
     @ParameterizedTest
+    @Tag("long")
     @ValueSource(strings = {"at_least_once", "exactly_once"})
     void whatTheBrokerForgotOfAStoppedJobIsSentAgainFromItsSavepoint(String delivery)
             throws Exception {
@@ -270,6 +277,7 @@ class BrokerKillTest extends JobTest {
 
     /** Its broker's word is enough here, too. */
     @ParameterizedTest
+    @Tag("long")
     @ValueSource(strings = {"at_least_once", "exactly_once"})
     void whatTheBrokerHasOfAStoppedJobIsNotSentAgain(String delivery) throws Exception {
         startFirst(delivery, "15s");
@@ -286,6 +294,7 @@ class BrokerKillTest extends JobTest {
 
     /** Shows that the test above tests something. */
     @Test
+    @Tag("long")
     void withoutTheWindowInTheStateItIsLost() throws Exception {
         first("at_least_once").with("resend-state-bytes", "0").start();
         Wait.until("the reader is there", () -> publishAndSee("hello"));
@@ -300,6 +309,7 @@ class BrokerKillTest extends JobTest {
 
     /** Its broker's word is enough. */
     @ParameterizedTest
+    @Tag("long")
     @ValueSource(strings = {"at_least_once", "exactly_once"})
     void whatTheBrokerHasIsNotSentAgain(String delivery) throws Exception {
         startFirst(delivery, "15s");
@@ -324,6 +334,7 @@ class BrokerKillTest extends JobTest {
 
     /** Shows that the tests above test something. */
     @Test
+    @Tag("long")
     void withoutAWindowItIsLost() throws Exception {
         startFirst("at_least_once", "0s");
         killWhenItHas(200);

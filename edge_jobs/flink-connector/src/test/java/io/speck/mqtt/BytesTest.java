@@ -8,11 +8,13 @@ import io.speck.mqtt.testing.CountingProxy;
 import io.speck.mqtt.testing.JobTest;
 import io.speck.mqtt.testing.ReportedMetrics;
 import org.apache.flink.test.junit5.MiniClusterExtension;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.CsvSource;
 
 /** What sources and sinks count as bytes is what goes over the wire. */
+@Tag("long")
 class BytesTest extends JobTest {
     private static final ReportedMetrics METRICS = new ReportedMetrics();
 

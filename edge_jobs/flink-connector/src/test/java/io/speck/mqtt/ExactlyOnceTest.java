@@ -31,6 +31,7 @@ import org.apache.flink.streaming.api.checkpoint.CheckpointedFunction;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -221,6 +222,7 @@ class ExactlyOnceTest extends JobTest {
     }
 
     @ParameterizedTest
+    @Tag("long")
     @CsvSource({"1, none", "30, none", "1000, zstd"})
     void killedBetweenCheckpointAndCommit(String batch, String compression) throws Exception {
         sending(batch, compression);
@@ -235,6 +237,7 @@ class ExactlyOnceTest extends JobTest {
 
     /** No two runs of the job would make the same bytes: see what it is mapped with. */
     @ParameterizedTest
+    @Tag("long")
     @CsvSource({"1, none", "30, zstd"})
     void whatIsPublishedOnceMoreIsTheSameToTheByte(String batch, String compression)
             throws Exception {
@@ -275,6 +278,7 @@ class ExactlyOnceTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void anotherTopicOfTheSameBrokerIsAnotherLink() throws Exception {
         String checkpoint = killedInTheCommit(100);
         there.thaw();
@@ -287,6 +291,7 @@ class ExactlyOnceTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void anOldLinkWithoutReadersHoldsNothingUpWhenItsRecordsHadArrived() throws Exception {
         startAndFeed(exactly(there, "out").withoutCheckpoints(), 1, 50);
         Wait.until("all are taken", () -> SEEN.containsAll(records(1, 50)));
@@ -305,6 +310,7 @@ class ExactlyOnceTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void theDeliveryModeChangesWithoutLoss() throws Exception {
         String[] modes = {"at_least_once", "exactly_once", "exactly_once", "at_least_once"};
         String savepoint = null;
@@ -336,6 +342,7 @@ class ExactlyOnceTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void whatExactlyOnceLeavesAnotherModePublishes() throws Exception {
         String checkpoint = killedInTheCommit(100);
         there.thaw();
@@ -347,6 +354,7 @@ class ExactlyOnceTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void aBrokerThatIsAwayHoldsTheJobUpAndDoesNotFailIt() throws Exception {
         startAndFeed(exactly(there, "out"), 1, 10);
         awaitDistinct(thereOut, 10);

@@ -91,6 +91,7 @@ class LinkFlowTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void receiveMaximumHoldsTheBrokerBack() throws Exception {
         startAndSubscribe(job().withoutCheckpoints().with("receive-maximum", "10"));
         client.publishNumbered("in", 1, 1, 40);
@@ -118,6 +119,7 @@ class LinkFlowTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void findsItsNumbersAgainOnAnotherBrokerAndTopic() throws Exception {
         startAndSubscribe(job());
         client.publishNumbered("in", 1, 1, 100);
@@ -171,6 +173,7 @@ class LinkFlowTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void withoutReadersNobodyIsWaitedFor() throws Exception {
         TestClient books = new TestClient(broker).listen("speck/sent/#");
         job = new TestJob(broker, "in", broker, "nobody").with("sink-readers", "none").start();
@@ -198,6 +201,7 @@ class LinkFlowTest extends JobTest {
 
     @ExtendWith(ShortReadyTimeout.class)
     @Test
+    @Tag("long")
     void waitsForABrokerThatIsAway() throws Exception {
         Mosquitto late = Mosquitto.in(folder);
         job = new TestJob(broker, "in", late, "out").start();
@@ -217,6 +221,7 @@ class LinkFlowTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void aBrokerRestartInTheFlowLosesNothing() throws Exception {
         startAndSubscribe(job());
         CompletableFuture<Void> feeding =
@@ -236,6 +241,7 @@ class LinkFlowTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void aLostSessionIsNoticed() throws Exception {
         startAndSubscribe(job());
         Wait.until("its session was not there at first", () -> counter("sessionsLost") == 1);
@@ -266,6 +272,7 @@ class LinkFlowTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void aBacklogBeyondTheReceiveMaximumComesThrough() throws Exception {
         // Mosquitto 2.0 sends more than the Receive Maximum then
         startAndSubscribe(job().with("receive-maximum", "50"));
@@ -277,6 +284,7 @@ class LinkFlowTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void atMostOnceUsesNoAcknowledgements() throws Exception {
         startAndSubscribe(job().with("delivery", "at_most_once"));
         client.publishNumbered("in", 1, 1, 100);
@@ -285,6 +293,7 @@ class LinkFlowTest extends JobTest {
     }
 
     @ParameterizedTest
+    @Tag("long")
     @EnumSource
     void fallsBackToMqtt311(Mqtt311Proxy.Refusal refusal) throws Exception {
         try (Mqtt311Proxy old = new Mqtt311Proxy(broker, refusal);
@@ -309,6 +318,7 @@ class LinkFlowTest extends JobTest {
     }
 
     @Test
+    @Tag("long")
     void anIntermediateSavepointDelaysAcknowledgementsOnly() throws Exception {
         startAndSubscribe(job().withoutCheckpoints());
         client.publishNumbered("in", 1, 1, 50);

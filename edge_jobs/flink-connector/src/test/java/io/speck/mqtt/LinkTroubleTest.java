@@ -131,6 +131,7 @@ class LinkTroubleTest {
     }
 
     @Test
+    @Tag("long")
     void aLinkThatGetsItsFirstReaderHoldsRecordsForIt() throws Exception {
         job.with("sink-readers", "none");
         startAndSubscribe();
@@ -153,6 +154,7 @@ class LinkTroubleTest {
     }
 
     @Test
+    @Tag("long")
     void whatIsSaidOfReadersCountsFromTheFirstRecordOn() throws Exception {
         client.retain(READERS, "some");
         job.with("sink-readers", "none");
@@ -166,6 +168,7 @@ class LinkTroubleTest {
     }
 
     @Test
+    @Tag("long")
     void aSlowJobTakesABoundedBacklog() throws Exception {
         gate = new CountDownLatch(1);
         job.mapping(LinkTroubleTest::whenOpen);
@@ -237,6 +240,7 @@ class LinkTroubleTest {
 
     @ExtendWith(ShortReadyTimeout.class)
     @Test
+    @Tag("long")
     void aSourceWhoseBrokerIsAwayStartsAndTriesOn(@InjectMiniCluster MiniCluster flink)
             throws Exception {
         Mosquitto late = Mosquitto.in(folder);
@@ -275,6 +279,7 @@ class LinkTroubleTest {
     }
 
     @ParameterizedTest
+    @Tag("long")
     @ValueSource(strings = {"at_least_once", "exactly_once"})
     void recordsThatNobodyReadsAreCountedWhereTheSinkSpeaks(String delivery) throws Exception {
         job.with("delivery", delivery).with("sink-readers", "some");
@@ -294,6 +299,7 @@ class LinkTroubleTest {
     }
 
     @ParameterizedTest
+    @Tag("long")
     @ValueSource(strings = {"at_least_once", "exactly_once"})
     void theLastNumberIsAnnouncedThoughTheConnectionBreaks(String delivery) throws Exception {
         job.with("delivery", delivery);
@@ -309,6 +315,7 @@ class LinkTroubleTest {
     }
 
     @Test
+    @Tag("long")
     void anIdleReaderAnnouncesAgainOverANewConnection() throws Exception {
         try (CuttingProxy proxy = new CuttingProxy(broker)) {
             job.with("source-broker", proxy.address());
@@ -324,6 +331,7 @@ class LinkTroubleTest {
     }
 
     @Test
+    @Tag("long")
     void aSessionLostJustBeforeAnotherBreakIsNoticed() throws Exception {
         try (CuttingProxy proxy = new CuttingProxy(broker)) {
             job.with("source-broker", proxy.address());
@@ -360,6 +368,7 @@ class LinkTroubleTest {
     }
 
     @Test
+    @Tag("long")
     void anExactJobFailsAtARecordOverTheBrokersPacketSizeBeforeItHasANumber(
             @InjectMiniCluster MiniCluster flink) throws Exception {
         close();
@@ -382,6 +391,7 @@ class LinkTroubleTest {
 
     /** They have their numbers: nothing is left out of what a checkpoint holds. */
     @Test
+    @Tag("long")
     void anExactJobFailsUntilTheBrokerTakesWhatItTookBefore(@InjectMiniCluster MiniCluster flink)
             throws Exception {
         job.with("delivery", "exactly_once").mapping(LinkTroubleTest::enlarged);

@@ -15,11 +15,13 @@ import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.RegisterExtension;
 import org.junit.jupiter.api.io.TempDir;
 
 /** Two jobs in a row, the link between which is another kind of broker: MQTT, Kafka, MQTT. */
+@Tag("long")
 class MixedLinksTest extends JobTest {
     private static final ReportedMetrics METRICS = new ReportedMetrics();
 

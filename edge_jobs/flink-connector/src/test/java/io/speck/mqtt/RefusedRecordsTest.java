@@ -23,6 +23,7 @@ import org.apache.flink.test.junit5.InjectMiniCluster;
 import org.apache.flink.test.junit5.MiniClusterExtension;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.extension.ExtendWith;
 import org.junit.jupiter.api.extension.RegisterExtension;
@@ -117,6 +118,7 @@ class RefusedRecordsTest {
     }
 
     @Test
+    @Tag("long")
     void ofABatchOverTheMessageSizeLimitOnlyTheLargeRecordIsLeftOut() throws Exception {
         target.with("message_size_limit 65536").start();
         job.with("batch-records", "100").with("linger-ms", "1000");
@@ -133,6 +135,7 @@ class RefusedRecordsTest {
     }
 
     @Test
+    @Tag("long")
     void anExactJobFailsAtARecordOverTheMessageSizeLimit(@InjectMiniCluster MiniCluster flink)
             throws Exception {
         target.with("message_size_limit 65536").start();
@@ -152,6 +155,7 @@ class RefusedRecordsTest {
 
     /** A firewall that looks into packets, or a broker that closes the connection without a word. */
     @Test
+    @Tag("long")
     void aRecordThatEndsEachConnectionIsLeftOut() throws Exception {
         target.start();
         try (CuttingProxy proxy = new CuttingProxy(target);
@@ -171,6 +175,7 @@ class RefusedRecordsTest {
     }
 
     @Test
+    @Tag("long")
     void aBrokerThatIsKilledAgainAndAgainCostsNoRecord() throws Exception {
         target.start();
         job.with("sink-readers", "none");
@@ -187,6 +192,7 @@ class RefusedRecordsTest {
     }
 
     @Test
+    @Tag("long")
     void whatABrokerRefusesIsReportedUntilItTakesIt() throws Exception {
         Path acl = folder.resolve("acl");
         Files.writeString(acl, "topic readwrite speck/#\ntopic read out\n");

@@ -17,9 +17,11 @@ import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.environment.StreamExecutionEnvironment;
 import org.apache.flink.streaming.api.graph.StreamNode;
 import org.apache.flink.util.CloseableIterator;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** Each job's flow in a real (local) Flink, from records to records, without brokers. */
+@Tag("long")
 class FlowsTest {
     private static final String[] BAD = {
         "", "nonsense", "{}", "[1]", "{\"id\":1}", "{\"end\":true}", "\u0000\u0001",

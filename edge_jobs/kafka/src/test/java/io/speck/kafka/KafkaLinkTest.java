@@ -7,9 +7,11 @@ import io.speck.link.testing.TestBroker;
 import java.nio.file.Path;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.io.TempDir;
 
 /** Links over Kafka: one server for all of them, since it takes seconds to start. */
+@Tag("long")
 class KafkaLinkTest extends LinkContract {
     @TempDir static Path folder;
     private static KafkaBroker broker;

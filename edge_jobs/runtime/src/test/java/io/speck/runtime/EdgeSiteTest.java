@@ -11,6 +11,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.HashSet;
 import java.util.Set;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
@@ -20,6 +21,7 @@ class EdgeSiteTest {
     @TempDir Path home;
 
     @Test
+    @Tag("long")
     void everySlotWorks() throws Exception {
         try (RunningSite site = RunningSite.launch(home).awaitReady()) {
             assertEquals(3, site.get("/overview").get("slots-total").asInt());
@@ -50,6 +52,7 @@ class EdgeSiteTest {
     }
 
     @Test
+    @Tag("long")
     void aJobThatFailsToCloseTakesNoSlotsFromTheOthers() throws Exception {
         String restarts = "-Drestart-strategy.type=fixed-delay";
         try (RunningSite site = RunningSite.launch(home, restarts, MANY_RESTARTS).awaitReady()) {
@@ -70,6 +73,7 @@ class EdgeSiteTest {
     }
 
     @Test
+    @Tag("long")
     void aTaskThatDoesNotEndEndsTheEngine() throws Exception {
         try (RunningSite site =
                 RunningSite.launch(

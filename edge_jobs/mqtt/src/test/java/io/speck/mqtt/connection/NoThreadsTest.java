@@ -9,9 +9,11 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 
 /** A connector in a fat jar leaves no thread behind, which would keep its class loader. */
+@Tag("long")
 class NoThreadsTest {
     /** In a JVM of its own: the other tests' clients bring threads of RxJava. */
     @Test

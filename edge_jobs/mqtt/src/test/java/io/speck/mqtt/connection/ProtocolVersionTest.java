@@ -16,6 +16,7 @@ import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -77,6 +78,7 @@ class ProtocolVersionTest {
     }
 
     @Test
+    @Tag("long")
     void aProxyThatHungUpForAWhileDoesNotKeepItFromMqtt5() throws Exception {
         try (CuttingProxy proxy = new CuttingProxy(broker)) {
             proxy.cutWhenever(CONNECT_5);
@@ -100,6 +102,7 @@ class ProtocolVersionTest {
     }
 
     @ParameterizedTest
+    @Tag("long")
     @EnumSource
     void anOldBrokerThatIsReplacedIsSpokenToInMqtt5(Mqtt311Proxy.Refusal refusal) throws Exception {
         try (Mqtt311Proxy old = new Mqtt311Proxy(broker, refusal);
