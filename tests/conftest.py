@@ -27,22 +27,23 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MODULE = "each module for itself"
+EACH = "each test for itself"
 GROUPS = {
     r"tests/e2e/test_(kafka|readme)\.py": MODULE,  # each has a fog of its own
-    # an engine, servers or certificates of their own
-    r"tests/services/test_(docker_configs|overload|replay_mosquitto|tls)\.py": MODULE,
-    r"tests/contracts/test_storage|tests/unit/(spec/test_program_check|store/test_backup)": MODULE,
+    r"tests/contracts/test_storage": MODULE,
     r"tests/e2e/|tests/services/test_(calibration|fog)\.py": "fog",
     r"tests/faults/": "faults",
-    r"tests/contracts/(?!test_storage)": "flink",
+    r"tests/contracts/": "flink",
     r"tests/services/test_(agents_flink|flink_traps|kafka_broker|link_reports)\.py": "flink",
     r"tests/services/analyzer/|tests/unit/bench/test_duckdb_analysis\.py": "spark",
+    r"tests/properties/": EACH,  # some take a minute together and share nothing
 }
-"""Pattern of a test's id -> its group. The tests of a group run in one process, one after the
-other, and share what is started once: a fog, an engine, Kafka, Spark. A second fog costs more time
-than it saves: on two cores its engines take half of one even while they wait."""
+"""Pattern of a test's id -> its group; what matches none is MODULE. The tests of a group run in one
+process, one after the other, and share what is started once: a fog, an engine, Kafka, Spark, what a
+module's fixtures make. A second fog costs more time than it saves: on two cores its engines take
+half of one even while they wait."""
 
-SHARING = {group for group in GROUPS.values() if group is not MODULE}
+SHARING = {group for group in GROUPS.values() if group not in (MODULE, EACH)}
 
 LONGEST_FIRST = ("fog", "faults", "flink", "spark", "tests/e2e/", "tests/services/", "tests/prop")
 """What takes long begins first, so that at the end no process waits long for another one."""
@@ -135,7 +136,9 @@ def pytest_collection() -> Iterator[object]:
 
 def _group_of(nodeid: str) -> str:
     groups = (group for start, group in GROUPS.items() if re.match(start, nodeid))
-    group = next(groups, nodeid)
+    group = next(groups, MODULE)
+    if group is EACH:
+        return nodeid
     return nodeid.partition("::")[0] if group is MODULE else group
 
 

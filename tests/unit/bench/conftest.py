@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-
-_HERE = Path(__file__).parent
 
 
 @pytest.hookimpl(tryfirst=True)  # before the marks decide what is run
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if _HERE in item.path.parents:
+        if item.nodeid.startswith("tests/unit/bench/"):
             item.add_marker("bench")
