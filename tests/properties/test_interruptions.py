@@ -56,25 +56,28 @@ def change_three_times(
 @pytest.mark.parametrize(
     "delivery", [AT_LEAST_ONCE, pytest.param(EXACTLY_ONCE, marks=pytest.mark.long)]
 )
+@pytest.mark.parametrize("first", [1, pytest.param(2, marks=pytest.mark.long)])
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("wirings", THIRD_WIRINGS, ids=", ".join)
 def test_a_third_wiring_takes_what_an_interrupted_change_has_left(
-    tmp_path: Path, wirings: Sequence[str], how: Interruption, delivery: str
+    tmp_path: Path, wirings: Sequence[str], how: Interruption, first: int, delivery: str
 ) -> None:
-    after = 1
+    """After each second operation, from the first one on or from the second one on."""
+    after = first
     while not change_three_times(tmp_path, wirings, how, after, delivery):
-        after += 1
+        after += 2
     assert after > 3
 
 
+@pytest.mark.parametrize("least", [1, pytest.param(3, marks=pytest.mark.long)])
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("wirings", THIRD_WIRINGS[:4], ids=", ".join)
 def test_what_has_been_left_is_read_though_the_next_change_is_cancelled_too(
-    tmp_path: Path, wirings: Sequence[str], how: Interruption
+    tmp_path: Path, wirings: Sequence[str], how: Interruption, least: int
 ) -> None:
     """Among others in the middle of the plan in which it is read."""
     first, then, third = wirings
-    for after in range(1, 16, 2):
+    for after in range(least, 16, 4):
         with flow(tmp_path / str(after)) as stream:
             stream.begin(first)
             stream.interrupt(then, Interruption.CANCELLED, 8)

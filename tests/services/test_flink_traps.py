@@ -606,7 +606,7 @@ def test_a_wide_job_has_more_metrics_than_one_request_takes(site: Site) -> None:
 
 def test_the_metaspace_is_measured(site: Site) -> None:
     share = wait_for(lambda: site.engine.measure([]).metaspace_share, "the metaspace")
-    assert 0.05 < share < 0.8
+    assert 0.01 < share < 0.8  # less with an archive of classes, which are not in it
 
 
 def test_what_a_job_prints_is_in_the_rotated_log(site: Site) -> None:

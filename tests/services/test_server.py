@@ -170,6 +170,7 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(home: Path) -> 
         assert server.workers() != old
 
 
+@pytest.mark.long
 def test_open_event_streams_do_not_hold_up_the_end(home: Path) -> None:
     with serving(home) as server:
         accept = {"Accept": "text/event-stream"}
@@ -184,6 +185,7 @@ def test_open_event_streams_do_not_hold_up_the_end(home: Path) -> None:
         assert "Traceback" not in server.log.read_text()
 
 
+@pytest.mark.long
 def test_a_job_that_is_waited_for_does_not_hold_up_the_end(home: Path, tmp_path: Path) -> None:
     """The broker of the job does not answer; the end brings its change to a safe point, where the
     next start takes it up."""
@@ -227,6 +229,7 @@ def _free_port() -> int:
         return int(trial.getsockname()[1])
 
 
+@pytest.mark.long
 def test_the_worker_ends_with_its_master(home: Path) -> None:
     with serving(home) as server:
         (worker,) = server.workers()
@@ -258,6 +261,7 @@ def _make_tokens(home: Path) -> dict[str, str]:
     return secrets
 
 
+@pytest.mark.long
 def test_a_deployer_is_kept_from_anothers_and_the_log_outlives_the_process(
     home: Path, tmp_path: Path
 ) -> None:
