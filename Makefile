@@ -105,12 +105,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 # pytest's processes collect at the same moment: without this each would compile all tests.
 check-and-compile: setup
-	@tools/beside.sh .cache/collect.log $(MAKE) --no-print-directory collect -- \
+	@tools/beside.sh .cache/archive.log $(PY) -m tests.class_archive -- \
+		tools/beside.sh .cache/collect.log $(MAKE) --no-print-directory collect -- \
 		$(MAKE) --no-print-directory check
 
 collect:
 	@$(PY) -m pytest --quiet --collect-only
-	@$(PY) -m tests.class_archive
 
 test: check-and-compile ## set up, check, and run the quick tests
 	$(need-java)

@@ -1010,7 +1010,7 @@ def test_to_forget_nobody_asks_nothing_of_the_broker(bench: Bench, need: Need) -
 
 def test_calls_may_overlap(bench: Bench) -> None:
     broker = bench.open()
-    threads = 8
+    threads = 4
     together = threading.Barrier(threads)
 
     def work(number: int) -> None:

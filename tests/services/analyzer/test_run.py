@@ -72,7 +72,8 @@ def test_one_job_that_works_evenly(spark: SparkSession, tmp_path: Path) -> None:
     json.dumps(analysis, allow_nan=False)
 
 
-@pytest.mark.parametrize("part", ["pages", pytest.param("footer", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("part", ["pages", "footer"])
 def test_a_file_that_is_damaged_inside_is_left_out_and_named(
     spark: SparkSession, tmp_path: Path, part: str
 ) -> None:
