@@ -170,7 +170,8 @@ class Trial:
     def _apply(self, composition: JsonObject, again: bool) -> str:
         """The state in which it ends. A reader that never began may have a queue to be dropped, at
         once or when its session is released: then with consent. A broker that was killed earlier
-        may have lost a session: the change says so, and is applied `again`."""
+        may have lost a session: the change says so, and is applied `again`. Nobody goes on without
+        what is to be brought back first."""
         request = ApplyRequest(wait_s=30, force=True)
         description = composition_from_data(composition)
         try:
@@ -181,7 +182,8 @@ class Trial:
         assert body.change is not None
         change = self._service.changes.get(body.change)
         error = change.error or ""
-        if "--drop-queues" in error or (again and "apply again" in error):
+        is_to_drop = "--drop-queues" in error and "brought back first" not in error
+        if is_to_drop or (again and "apply again" in error):
             return self._apply(composition, again)
         return str(change.state)
 

@@ -25,8 +25,9 @@ from speck.spec.job_files import ARTIFACT
 from speck.store.records import Records
 
 _End = tuple[str | None, str]
-_Wiring = Mapping[str, tuple[_End, _End, DesiredState]]
-"""The source and the sink, as (address of the broker, topic), and the state of each job."""
+_Jobs = Mapping[str, JobDescription]
+"""The jobs of a description by name, with every broker given by its address, and with artifacts by
+their content."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +58,12 @@ def find_reverting(
     if wirings is None:
         return None
     wirings += [{}] if is_removal else []
-    wanted = _list_ways(with_addresses(description, records.sites.all()))
+    wanted = _index_jobs(description, records, {})
     jobs = _find_jobs(wirings, wanted, _list_not_begun(last))
     return Reverting(head.deployed_revision, jobs) if jobs else None
 
 
-def _list_wirings(head: Head, records: Records) -> list[_Wiring] | None:
+def _list_wirings(head: Head, records: Records) -> list[_Jobs] | None:
     """That of the deployed revision, and of all that came after it; None if one of the two ends is
     gone."""
     assert head.deployed_revision is not None
@@ -70,8 +71,14 @@ def _list_wirings(head: Head, records: Records) -> list[_Wiring] | None:
     revisions = [records.compositions.revision(head.name, number) for number in numbers]
     if revisions[0] is None or revisions[-1] is None:
         return None
-    sites = records.sites.all()
-    return [_list_ways(with_addresses(each.description, sites)) for each in revisions if each]
+    return [_index_jobs(each.description, records, each.artifacts) for each in revisions if each]
+
+
+def _index_jobs(
+    description: CompositionDescription, records: Records, artifacts: Mapping[str, str]
+) -> _Jobs:
+    jobs = with_addresses(description, records.sites.all()).jobs
+    return {job.job_name: _name_artifact(job, artifacts) for job in jobs}
 
 
 def _list_not_begun(last: ChangeHead | None) -> Set[str]:
@@ -80,7 +87,7 @@ def _list_not_begun(last: ChangeHead | None) -> Set[str]:
     return frozenset(last.reverting) if last is not None else frozenset()
 
 
-def _find_jobs(wirings: Sequence[_Wiring], wanted: _Wiring, not_begun: Set[str]) -> frozenset[str]:
+def _find_jobs(wirings: Sequence[_Jobs], wanted: _Jobs, not_begun: Set[str]) -> frozenset[str]:
     """The jobs of all parts that are reverted: `wirings` are the one that is deployed and those
     that came after it."""
     deployed, *later = wirings
@@ -88,31 +95,42 @@ def _find_jobs(wirings: Sequence[_Wiring], wanted: _Wiring, not_begun: Set[str])
     for part in _divide([*wirings, wanted]):
         here, before, *after = (_restrict(each, part) for each in (wanted, deployed, *later))
         is_begun = _is_same(here, after[-1], before) and part.isdisjoint(not_begun)
-        has_only_grown = all(before.items() <= each.items() for each in after)
-        if here != before and not is_begun and not has_only_grown:
+        has_only_grown = all(
+            each.get(name) == job for each in after for name, job in before.items()
+        )
+        if not (_is_same(here, before, here) or is_begun or has_only_grown):
             found |= part
     return frozenset(found)
 
 
-def _is_same(wanted: _Wiring, begun: _Wiring, deployed: _Wiring) -> bool:
-    """Whether a wiring is wanted as it was begun, but for new jobs that are stopped by now: the way
-    out where one of them cannot be started."""
-    if wanted.keys() != begun.keys():
+def _is_same(wanted: _Jobs, other: _Jobs, deployed: _Jobs) -> bool:
+    """Whether jobs are wanted with the same links and states; but those that are not deployed may
+    be stopped by now: the way out where one of them cannot be started."""
+    if wanted.keys() != other.keys():
         return False
     return all(
-        way == begun[name]
-        or (name not in deployed and way == (*begun[name][:2], DesiredState.STOPPED))
-        for name, way in wanted.items()
+        _ends(job) == _ends(other[name])
+        and (job.state is other[name].state or (name not in deployed and _is_stopped(job)))
+        for name, job in wanted.items()
     )
 
 
-def _divide(wirings: Iterable[_Wiring]) -> list[set[str]]:
+def _is_stopped(job: JobDescription) -> bool:
+    return job.state is DesiredState.STOPPED
+
+
+def _ends(job: JobDescription) -> tuple[_End, _End]:
+    """The source and the sink of a job."""
+    return (job.source_broker, job.source_topic), (job.sink_broker, job.sink_topic)
+
+
+def _divide(wirings: Iterable[_Jobs]) -> list[set[str]]:
     """The names of jobs, those together that share a link in one of the wirings or in two, be it
     through others."""
     parts = list[tuple[set[str], set[_End]]]()
     for wiring in wirings:
-        for name, way in wiring.items():
-            names, links, rest = {name}, {*way[:2]}, []
+        for name, job in wiring.items():
+            names, links, rest = {name}, {*_ends(job)}, []
             for part in parts:
                 if name in part[0] or not links.isdisjoint(part[1]):
                     names |= part[0]
@@ -123,19 +141,8 @@ def _divide(wirings: Iterable[_Wiring]) -> list[set[str]]:
     return [names for names, _ in parts]
 
 
-def _restrict(wiring: _Wiring, part: Set[str]) -> _Wiring:
-    return {name: way for name, way in wiring.items() if name in part}
-
-
-def _list_ways(description: CompositionDescription) -> _Wiring:
-    return {
-        job.job_name: (
-            (job.source_broker, job.source_topic),
-            (job.sink_broker, job.sink_topic),
-            job.state,
-        )
-        for job in description.jobs
-    }
+def _restrict(wiring: _Jobs, part: Set[str]) -> _Jobs:
+    return {name: job for name, job in wiring.items() if name in part}
 
 
 # -- the first stage ----------------------------------------------------------------------
