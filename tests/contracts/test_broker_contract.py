@@ -461,13 +461,14 @@ def mark_gap(request: pytest.FixtureRequest) -> None:
         request.node.add_marker(pytest.mark.xfail(strict=is_certain, reason=reason))
 
 
-# what other rows show of the same binders, or of brokers that have to be downloaded
-REPEATED = ("canal of 3 parts", "mosquitto of many sites", "hivemq", "artemis")
+# what other rows show of the same binders (of Kafka those of logs, below), or brokers that have to
+# be downloaded
+REPEATED = ("kafka", "canal of 3 parts", "mosquitto of many sites", "hivemq", "artemis")
 
 
 @pytest.fixture(
     params=[
-        *("memory", "canal", "mosquitto", "kafka"),
+        *("memory", "canal", "mosquitto"),
         *(pytest.param(kind, marks=pytest.mark.long) for kind in REPEATED),
     ]
 )

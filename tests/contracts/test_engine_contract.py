@@ -292,13 +292,14 @@ def older_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_trial_jar(tmp_path_factory.mktemp("trial-job-1.20"), flink_1_20())
 
 
-SIMULATED = "simulated flink"
+REPEATED = (
+    *("loom", "memory with a loom beside it", "flink in two JVMs", "flink 1.20"),
+    "process",  # quick: tests/services/test_process_sites.py
+)
+SIMULATED = pytest.param("simulated flink", marks=pytest.mark.long)
 WHOLE = (
-    *("memory", "loom", "process", "flink"),
-    *(
-        pytest.param(kind, marks=pytest.mark.long)
-        for kind in ("memory with a loom beside it", "flink in two JVMs", "flink 1.20")
-    ),
+    *("memory", "flink"),
+    *(pytest.param(kind, marks=pytest.mark.long) for kind in REPEATED),
 )
 
 
@@ -320,7 +321,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 def _find_bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
     if request.param == "memory":
         return MemoryBench(tmp_path / "trial.jar")
-    if request.param == SIMULATED:
+    if request.param == "simulated flink":
         url = request.getfixturevalue("simulated_flink")
         return SimulatedBench(url, tmp_path / "trial.jar")
     server, jar = {

@@ -286,7 +286,8 @@ RUNS = {
 
 
 def quick(*runs: str, kafka: str = "kafka-flink") -> pytest.MarkDecorator:
-    """Every kind of program over every kind of broker; what is not named here is long."""
+    """Every kind of program over every kind of broker; what is not named here is long. (Quick, over
+    Kafka: tests/e2e/test_kafka.py.)"""
     rows = [
         pytest.param(run, marks=() if run in runs else LONG)
         for run in ("mqtt-flink", "mqtt-process", kafka)
@@ -313,7 +314,7 @@ def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     broker.close()
 
 
-@quick("mqtt-flink", "mqtt-process", "kafka-flink")
+@quick("mqtt-flink", "mqtt-process")
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_records_pass_once_in_order_and_are_numbered(bench: Bench, delivery: str) -> None:
     bench.start(delivery=delivery)
@@ -326,7 +327,7 @@ def test_records_pass_once_in_order_and_are_numbered(bench: Bench, delivery: str
     assert [number for _, _, number in stamps] == list(range(1, 501))
 
 
-@quick("mqtt-flink")
+@quick()
 def test_what_was_taken_and_sent_is_known_at_the_broker(bench: Bench) -> None:
     bench.start()
     bench.feed(20)
@@ -340,7 +341,7 @@ def test_what_was_taken_and_sent_is_known_at_the_broker(bench: Bench) -> None:
     assert view.has_last(bench.reader, last)
 
 
-@quick("mqtt-flink")
+@quick()
 def test_marks_are_reported_behind_what_was_before_them(bench: Bench) -> None:
     if BrokerCapability.MARKS not in bench.broker.capabilities:
         assert bench.broker.view().ends, "positions take their place"
@@ -421,7 +422,7 @@ def test_what_a_killed_broker_had_acknowledged_is_sent_again(bench: Bench, deliv
         bench.await_all()
 
 
-@quick("mqtt-flink")
+@quick()
 def test_what_was_handed_over_is_left_out(bench: Bench) -> None:
     """`--taken`: an earlier reader of the link has taken it."""
     bench.broker.reserve(bench.reader, bench.source)
