@@ -190,6 +190,7 @@ def test_pipelined_requests_are_answered_in_order(service: Service) -> None:
     assert re.findall(r"none-(\d)", answers) == [str(n) for n in range(10)]
 
 
+@pytest.mark.long
 def test_slow_and_idle_connections_lock_nobody_out(service: Service) -> None:
     slow = b"GET /sites HTTP/1.1\r\nX-Slow: "
     with service.crowd(200, slow) as sockets, service.crowd(1000), service.crowd(100, PIPELINE):
@@ -238,6 +239,7 @@ def test_running_out_of_descriptors_ends_nothing(tmp_path: Path) -> None:
         assert "Traceback" not in service.server.log.read_text()
 
 
+@pytest.mark.long
 def test_the_soft_limit_of_descriptors_is_raised(tmp_path: Path) -> None:
     def lower_limit() -> None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

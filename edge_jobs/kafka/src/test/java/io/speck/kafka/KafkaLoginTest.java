@@ -18,10 +18,12 @@ import java.util.List;
 import org.junit.jupiter.api.AfterAll;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeAll;
+import org.junit.jupiter.api.Tag;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
 /** Links over a Kafka that asks for a password, over TLS. */
+@Tag("long")
 class KafkaLoginTest {
     private static final List<String> RECORDS = List.of("a", "b", "c");
 
