@@ -104,7 +104,7 @@ def announce(call: Call, reader: str, topic: str, log: Log) -> None:
 def release(call: Call, group: str, topic: str) -> None:
     """Delete a group's place on a topic, and with its last place the group. Members that do not
     leave when they end, as static ones do not, are removed. Raises LiveReaderError while others
-    read."""
+    read, unless the group has no place there: then there is nothing to release."""
     topics = read_offsets(call, [group])[group]
     parts = [TopicPartition(topic, part) for part in topics.get(topic, ())]
     doing = f"release {group}"
@@ -124,6 +124,8 @@ def release(call: Call, group: str, topic: str) -> None:
     try:
         call.ask(doing, ask)
     except LiveReaderError:
+        if topic not in topics:
+            return
         if not _remove_static_members(call, group):
             raise
         call.ask(doing, ask)

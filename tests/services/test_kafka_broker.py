@@ -139,6 +139,18 @@ def test_the_place_of_a_member_that_lives_is_left_alone(
     assert broker.view().sessions == frozenset()
 
 
+def test_a_member_that_has_no_place_does_not_hold_up_a_release(
+    empty_kafka: KafkaSide, broker: MessageBroker
+) -> None:
+    """It was there before its output, so that nothing could be reserved for it."""
+    broker.reserve("speck-a", "t")
+    with member(empty_kafka, "dashboard"):
+        with pytest.raises(TransientError, match="a consumer of that group is connected"):
+            broker.reserve("dashboard", "t")
+        broker.release("dashboard", "t", last_reader=True)
+    assert broker.view().sessions == {("speck-a", "t")}
+
+
 def test_a_static_member_that_has_ended_does_not_hold_up_its_release(
     empty_kafka: KafkaSide, broker: MessageBroker
 ) -> None:
