@@ -63,6 +63,9 @@ logger.metrics.level = ERROR
 # each of Kafka's clients writes all its settings, a hundred lines, and each start opens several
 logger.kafka.name = io.speck.shaded.kafka
 logger.kafka.level = WARN
+# twice a second for each client while a broker is away: our own connector says it, and less often
+logger.network.name = io.speck.shaded.kafka.clients.NetworkClient
+logger.network.level = ERROR
 """
 
 # Folders of one engine; nothing in them is needed after it has ended.

@@ -33,6 +33,7 @@ record LinkTopic(String name, String id, int partitions, int maxMessageBytes) {
             Map.of(
                     TopicConfig.RETENTION_MS_CONFIG, "-1",
                     TopicConfig.RETENTION_BYTES_CONFIG, Long.toString(1L << 30),
+                    TopicConfig.SEGMENT_BYTES_CONFIG, Integer.toString(64 << 20),
                     TopicConfig.CLEANUP_POLICY_CONFIG, TopicConfig.CLEANUP_POLICY_DELETE);
 
     /**
