@@ -9,7 +9,7 @@ from binders.mqtt.broker import MqttBroker
 from speck.binding import Target
 from speck.fog import mosquitto
 from speck.model.values import JsonObject
-from tests.faults.conftest import MakeTrial
+from tests.faults.conftest import EACH_BROKER, MakeTrial
 from tests.faults.trial import RATE, Trial, assert_nothing_lost, report
 from tests.waiting import wait_for
 
@@ -27,6 +27,7 @@ def test_broker_killed_once(trial: Trial) -> None:
     assert_nothing_lost(trial, result)
 
 
+@EACH_BROKER
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 @pytest.mark.parametrize("site", ["edge-a", "cloud"])
 def test_broker_killed_in_full_flow(make_trial: MakeTrial, site: str, delivery: str) -> None:
@@ -43,6 +44,7 @@ def test_broker_killed_in_full_flow(make_trial: MakeTrial, site: str, delivery: 
     assert_nothing_lost(trial, result)
 
 
+@EACH_BROKER
 def test_broker_killed_with_a_backlog(trial: Trial) -> None:
     """The reader is stopped, its session fills for 20 s, the broker dies and comes back."""
     with trial.flowing() as flow:
@@ -68,11 +70,11 @@ def _with_readers_away(trial: Trial, late_state: str) -> JsonObject:
     links of the broker in the cloud, and a job whose output another one awaits."""
     chain = trial.chain()
     late = dict(chain["jobs"][0], job_name=trial.job("late"), site="cloud", state=late_state)
-    late |= {"source_site": "cloud", "source_topic": f"{trial.name}/mid"}
-    late |= {"sink_topic": f"{trial.name}/late"}
+    late |= {"source_site": "cloud", "source_topic": f"{trial.name}.mid"}
+    late |= {"sink_topic": f"{trial.name}.late"}
     chain["jobs"].append(late)
     for topic in AWAY:
-        reader = {"topic": f"{trial.name}/{topic}", "client_id": f"{trial.name}-away-{topic}"}
+        reader = {"topic": f"{trial.name}.{topic}", "client_id": f"{trial.name}-away-{topic}"}
         chain["outputs"].append({"site": "cloud", **reader})
     return chain
 
@@ -80,6 +82,7 @@ def _with_readers_away(trial: Trial, late_state: str) -> JsonObject:
 AWAY = ("mid", "out", "late")
 
 
+@EACH_BROKER
 @pytest.mark.parametrize("saved", [True, False], ids=["after an autosave", "before an autosave"])
 @pytest.mark.parametrize("served", [True, False], ids=["", "without the service"])
 def test_broker_killed_while_readers_are_away(trial: Trial, saved: bool, served: bool) -> None:
@@ -103,7 +106,7 @@ def test_broker_killed_while_readers_are_away(trial: Trial, saved: bool, served:
         missing = {}
         for topic in AWAY:
             reader = f"{trial.name}-away-{topic}"
-            with Checker(trial.broker("cloud"), f"{trial.name}/{topic}", reader) as away:
+            with Checker(trial.broker("cloud"), f"{trial.name}.{topic}", reader) as away:
                 away.await_past(result.count.published - 1)
                 numbers = away.missing(result.count.published)
             missing[topic] = [number for number in numbers if number > reserved_at]

@@ -10,7 +10,7 @@ import pytest
 
 from speck.fog.sites import Fog
 from speck.fog.state import StateFile
-from tests.faults.conftest import MakeTrial
+from tests.faults.conftest import EACH_BROKER, MakeTrial
 from tests.faults.test_requests import RUN, STOP
 from tests.faults.trial import PAUSE, RATE, Flow, Trial, assert_nothing_lost, engine_jobs, report
 from tests.waiting import wait_for
@@ -34,6 +34,7 @@ def kill_and_start(flow: Flow, site: str, what: str = "engine") -> None:
     flow.recovered()
 
 
+@EACH_BROKER
 @pytest.mark.parametrize("delivery", ["exactly_once", "at_least_once"])
 def test_single_jvm_site_killed(make_trial: MakeTrial, delivery: str) -> None:
     trial = make_trial(delivery)
@@ -53,6 +54,24 @@ def test_single_jvm_site_killed_ten_times(trial: Trial) -> None:
     assert_nothing_lost(trial, result)
 
 
+@EACH_BROKER
+def test_site_loses_engine_and_broker_at_once(trial: Trial) -> None:
+    """What was under way between the two comes from the checkpoints of the one and the files of
+    the other."""
+    with trial.flowing() as flow:
+        flow.go_on(6)  # past an autosave, so that sessions are on disk
+        for _ in range(2):
+            for what in ("engine", "broker"):
+                trial.fog.kill("cloud", what)
+            trial.fog.start("cloud")
+            flow.recovered()
+            flow.go_on(6)
+        result = flow.finish()
+    fault = "engine and broker of a site killed at once, twice"
+    report(fault, "its jobs again from their checkpoints, sent again", trial, result)
+    assert_nothing_lost(trial, result)
+
+
 def test_single_jvm_site_with_ten_jobs_killed(trial: Trial) -> None:
     """A chain of ten jobs at one site; the time until all of them run again."""
     names = [f"{trial.name}-{number}" for number in range(10)]
@@ -64,8 +83,8 @@ def test_single_jvm_site_with_ten_jobs_killed(trial: Trial) -> None:
             "job_name": name,
             "site": "cloud",
             "source_site": "edge-a" if number == 0 else "cloud",
-            "source_topic": f"{trial.name}/{'in' if number == 0 else number}",
-            "sink_topic": last["sink_topic"] if number == 9 else f"{trial.name}/{number + 1}",
+            "source_topic": f"{trial.name}.{'in' if number == 0 else number}",
+            "sink_topic": last["sink_topic"] if number == 9 else f"{trial.name}.{number + 1}",
         }
         for number, name in enumerate(names)
     ]
@@ -110,6 +129,7 @@ def test_part_of_a_cluster_killed(make_trial: MakeTrial, what: str) -> None:
     assert_nothing_lost(trial, result)
 
 
+@EACH_BROKER
 def test_source_site_dies_in_mid_move(trial: Trial) -> None:
     """Its engine has been asked to stop the job, and dies before it can report the outcome."""
     with trial.flowing() as flow:
@@ -125,6 +145,7 @@ def test_source_site_dies_in_mid_move(trial: Trial) -> None:
     assert_nothing_lost(trial, result)
 
 
+@EACH_BROKER
 def test_target_dies_after_the_start(trial: Trial) -> None:
     """It has taken the new incarnation on, its answer was lost, and it forgets everything."""
     with trial.flowing() as flow:

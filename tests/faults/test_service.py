@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from tests.faults.conftest import EACH_BROKER
 from tests.faults.trial import PAUSE, Trial, assert_nothing_lost, report
 
 pytestmark = pytest.mark.long  # quick: tests/e2e/test_killed_service.py
@@ -28,9 +29,11 @@ def kill_in_mid_move(trial: Trial, rounds: int, seed: int) -> None:
     assert_nothing_lost(trial, result)
 
 
+@EACH_BROKER
 def test_service_killed_in_mid_move(trial: Trial) -> None:
     kill_in_mid_move(trial, 2, seed=1)
 
 
+@EACH_BROKER
 def test_service_killed_in_mid_move_often(trial: Trial) -> None:
     kill_in_mid_move(trial, 15, seed=2)
