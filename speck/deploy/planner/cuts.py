@@ -85,7 +85,7 @@ def _apply(decision: Decision, cuts: Cuts, warned: Set[tuple[str, Link | None]])
     for name, link in sorted(warned, key=str):
         if name == decision.job_name and link is not None:
             decision = _warn_of_loss(decision, link)
-    return _restart(decision) if decision.job_name in cuts.jobs else decision
+    return pause(decision) if decision.job_name in cuts.jobs else decision
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +332,8 @@ def _goes_on(situation: Situation, old: Incarnation | None, job: Job) -> bool:
     return is_live(situation, old) or has_place(situation, old, job.source)
 
 
-def _restart(decision: Decision) -> Decision:
+def pause(decision: Decision) -> Decision:
+    """The decision about a job that stops for a moment at a cut, and goes on unchanged."""
     new = decision.new
     assert new is not None
     if decision.stops or decision.starts:

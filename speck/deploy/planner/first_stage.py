@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from speck.deploy.planner.backlog import Backlog
-from speck.deploy.planner.decisions import decide
+from speck.deploy.planner.cuts import pause
+from speck.deploy.planner.decisions import Decision, decide, is_live
+from speck.deploy.planner.leaving import leaves
 from speck.deploy.planner.lineages import is_running
+from speck.deploy.planner.partings import is_kept
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wire import complete
 from speck.deploy.planner.wiring import Cuts, FirstStage, Followers, Wiring
@@ -31,8 +34,27 @@ def read_first(then: Wiring, backlog: Backlog) -> Wiring:
     names = {s.client_id for s in coming}
     followers = Followers({**_find_predecessors(then, coming), **backlog.handed_back})
     first = FirstStage(rest, backlog.handed_back, frozenset(names | backlog.renewed))
-    cuts = Cuts(between=frozenset(backlog.giving_way))
-    return complete(situation, decide(situation), followers, cuts, first)
+    decisions = decide(situation)
+    cuts = _find_cut(situation, decisions, backlog)
+    decisions = tuple(pause(each) if each.job_name in cuts.jobs else each for each in decisions)
+    return complete(situation, decisions, followers, cuts, first)
+
+
+def _find_cut(situation: Situation, decisions: Sequence[Decision], backlog: Backlog) -> Cuts:
+    """The cut at which jobs give way. If one that runs is to read another link first, the jobs
+    between it and these stop for a moment: what it has sent until then is for those that give
+    way."""
+    ways, between = situation.jobs.present_ways, set[str]()
+    leaving = [d for d in decisions if d.stops and d.old and d.new and leaves(d)]
+    for each in leaving:
+        for job in backlog.giving_way.values():
+            assert each.old is not None
+            for link in each.old.job.port:
+                between |= ways.find_between(link, job.source)
+    going_on = [d for d in decisions if d.job_name in between and is_kept(d)]
+    jobs = frozenset(d.job_name for d in going_on if d.old and is_live(situation, d.old))
+    stopping = jobs | {d.job_name for d in leaving} if jobs else jobs
+    return Cuts(jobs=jobs, stopping=stopping, between=jobs | backlog.giving_way.keys())
 
 
 def _find_predecessors(then: Wiring, sessions: list[Session]) -> dict[str, Session]:
