@@ -31,7 +31,7 @@ from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Cuts, Followers
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session
-from speck.model.job import Job, Upgrade
+from speck.model.job import DesiredState, Job, Upgrade
 from speck.model.job_change import Action
 from speck.model.link import Link
 from speck.spec.job_contract import reports_numbers
@@ -231,13 +231,19 @@ def _find_leaving_readers(
     leaving: dict[Link, list[Decision]] = defaultdict(list)
     for decision in decisions:
         old = decision.old
-        if old is None or not is_rewired(decision):
+        if old is None or not is_rewired(decision) or _stays_stopped(decision):
             continue
         link = old.job.source
         waits = situation.has_foreign_producers(link) and (old.ended or old.switched)
         if decision.stops or (waits and has_place(situation, old, link)):
             leaving[link].append(decision)
     return leaving
+
+
+def _stays_stopped(decision: Decision) -> bool:
+    """Whether a job does not run, and is not to: nobody takes its place yet."""
+    new = decision.new
+    return not decision.stops and new is not None and new.state is DesiredState.STOPPED
 
 
 def _find_earlier_partings(
