@@ -11,7 +11,8 @@ on until the messages published after it have come out. Under `exactly_once` res
 checkpoint also when nothing moves: `gap_at_rest_s`.
 
 `make bench-moves` writes bench/results/moves.json; QUICK=1 makes four moves in each mode only. With
-BROKER=kafka the chain ends in Kafka: 25 moves in each mode, whose figures are printed only.
+BROKER=kafka the chain goes from Mosquitto at the edge into Kafka in the cloud, and the result is
+moves_kafka.json.
 """
 
 from __future__ import annotations
@@ -218,28 +219,35 @@ def checks(result: JsonObject) -> list[Check]:
     return verdicts
 
 
-def main() -> int:
+def main(broker: str = MOSQUITTO) -> int:
+    """The command line; `broker` is what it says where it says nothing."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--moves", type=int, help="so many in each mode, no file")
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--delivery", action="append", help="only this mode, no file")
-    parser.add_argument("--broker", default=MOSQUITTO, help="the cloud's: with kafka no file")
+    parser.add_argument("--broker", default=broker, help="the cloud's")
     options = parser.parse_args()
-    if options.delivery or options.moves or options.broker != MOSQUITTO:
+    if options.delivery or options.moves:
         modes = options.delivery or MODES
         with fog_with_service(2, 1, SLOTS, CHECKPOINT_S, cloud_broker=options.broker) as (fog, api):
             rows = [run(fog, api, mode, options.moves or PART, options.seed) for mode in modes]
         say(str(summary(rows)))
         return 0
+    return measure(options.broker, options.seed)
+
+
+def measure(broker: str, seed: int) -> int:
+    """The experiment with its result; `broker` is the kind of the cloud's."""
     settings = {"rate_per_s": RATE, "checkpoint_interval_s": CHECKPOINT_S, "moves_of_a_row": PART}
-    experiment = Experiment("moves", {**settings, "seed": options.seed})
+    name = "moves" if broker == MOSQUITTO else f"moves_{broker}"
+    experiment = Experiment(name, {**settings, "seed": seed})
     done = {row["key"] for row in experiment.rows}
     missing = [part for part in parts(MODES, PARTS) if f"{part[0]}/{part[1]}" not in done]
     if missing:
-        with fog_with_service(2, 1, SLOTS, CHECKPOINT_S) as (fog, api):
+        with fog_with_service(2, 1, SLOTS, CHECKPOINT_S, cloud_broker=broker) as (fog, api):
             for mode, n in missing:
-                seed = options.seed + n
-                experiment.row(f"{mode}/{n}", lambda m=mode, s=seed: run(fog, api, m, PART, s))
+                one = seed + n
+                experiment.row(f"{mode}/{n}", lambda m=mode, s=one: run(fog, api, m, PART, s))
     result = summary(experiment.rows)
     return experiment.finish(result, checks(result))
 
