@@ -197,15 +197,11 @@ class Deployer:
                 f" roll back to {number}, then apply this with ?adopt=true"
             )
         idle = list_idle(back.composition, self._records.installation)
-        running = read_inventory(self._records, name, ()).jobs.keys() & reverting.jobs
-        wanted = running & {job.job_name for job in description.jobs}
+        there = read_inventory(self._records, name, ()).jobs.keys() & reverting.jobs
         return replace(
             ahead,
             plan=revert_first(back.plan, ahead.plan, reverting, idle),
-            warnings=(
-                *ahead.warnings,
-                *warn_of_new_beginnings(number, wanted, revision.description),
-            ),
+            warnings=(*ahead.warnings, *warn_of_new_beginnings(revision, description, there)),
             files={**back.files, **ahead.files},
             noticed=back.noticed,
         )

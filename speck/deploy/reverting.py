@@ -11,7 +11,7 @@ further jobs, the first stage already does what is wanted.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from speck.errors import ConflictError, SpeckError
@@ -199,16 +199,17 @@ def list_idle(composition: Composition, installation: str) -> Set[str]:
 
 
 def warn_of_new_beginnings(
-    revision: int, names: Collection[str], deployed: CompositionDescription
+    revision: Revision, wanted: CompositionDescription, there: Set[str]
 ) -> list[str]:
-    """The warning about jobs that run, and are wanted, but not in the revision that is brought back
-    first; `names` are those that run and are wanted."""
-    lost = sorted(set(names) - {job.job_name for job in deployed.jobs})
-    if not lost:
+    """The warning about jobs that are `there`, and are wanted, but are not in the revision that is
+    brought back first."""
+    names = {job.job_name for job in wanted.jobs} & there
+    names -= {job.job_name for job in revision.description.jobs}
+    if not names:
         return []
     return [
-        f"revision {revision} is brought back first, without {', '.join(lost)}: started again"
-        " after that without the state of now"
+        f"{', '.join(sorted(names))} will start again without the state of now: the deployed"
+        " revision is brought back first, and is without them"
     ]
 
 
