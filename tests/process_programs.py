@@ -1,38 +1,55 @@
-"""The Python client's `forward` under a runner, as the tests of the job contract start and stop
-programs."""
+"""Programs under a runner that pass records on, as the tests of the job contract start and stop
+them: one of the Python client, and one of PySpark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from uuid import uuid4
 
 from speck.binding import Artifact, ArtifactKind, SaveProgress, Submission, Target, open_engine
+from speck.fog.paths import edge_jar
 from speck.model.observation import RunState
 from tests.channels import LocalChannel
 from tests.flink_server import sha256_of
-from tests.python_jobs import build_programs
+from tests.python_jobs import ROOT, build_programs
 from tests.runners import LocalRunner
 from tests.waiting import wait_for
 
+SPARK_JAR = "speck-spark-connector.jar"
+_SPARK_S = 180.0
+"""A session on a busy machine takes long to start."""
 
-class PythonForward:
-    """`speck_programs.forward` as a process; see `tests.job_programs.Program`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._runner = LocalRunner(folder / "state")
-        self._engine = open_engine("process", Target("", agent=LocalChannel(folder / "state")))
-        archive = build_programs(folder)
-        self._artifact = Artifact(sha256_of(archive), archive, ArtifactKind.ARCHIVE)
-        self._job = ""
+@dataclass(frozen=True)
+class Kind:
+    """What is started: on an engine of which kind, from what."""
+
+    engine: str
+    artifact: Artifact
+    entry: str = ""
+    start_s: float = 60.0
+
+
+class SupervisedProgram:
+    """A program under a runner of its own; see `tests.job_programs.Program`."""
+
+    def __init__(self, folder: Path, kind: Kind) -> None:
+        has_spark = kind.engine == "spark"
+        jar = edge_jar(SPARK_JAR) if has_spark else None
+        self._runner = LocalRunner(folder / "state", spark_jar=jar, spark_memory_mb=1536)
+        self._engine = open_engine(kind.engine, Target("", agent=LocalChannel(folder / "state")))
+        self._kind, self._job = kind, ""
 
     def start(self, args: tuple[str, ...], state: str | None = None) -> None:
         self._job = uuid4().hex
-        entry = "speck_programs.forward"
-        self._engine.submit(Submission(self._job, "pass", self._artifact, entry, args, state=state))
-        self._await(RunState.RUNNING)
+        self._engine.submit(
+            Submission(self._job, "pass", self._kind.artifact, self._kind.entry, args, state=state)
+        )
+        self._await(RunState.RUNNING, self._kind.start_s)
 
     def stop(self) -> str:
         trigger = uuid4().hex
@@ -57,16 +74,37 @@ class PythonForward:
     def close(self) -> None:
         self._runner.stop()
 
-    def _await(self, state: RunState) -> None:
-        wait_for(lambda: self._engine.status(self._job) is state, f"the program to be {state}")
+    def _await(self, state: RunState, within_s: float = 60.0) -> None:
+        def look() -> bool:
+            now = self._engine.status(self._job)
+            assert now is not RunState.FAILED, self._engine.exceptions(self._job)
+            return now is state
+
+        wait_for(look, f"the program to be {state}", within_s)
 
 
 @contextmanager
-def python_forward() -> Iterator[PythonForward]:
-    """It, ended with the `with`."""
+def python_forward() -> Iterator[SupervisedProgram]:
+    """`speck_programs.forward` of the Python client as a process, ended with the `with`."""
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        archive = build_programs(folder)
+        artifact = Artifact(sha256_of(archive), archive, ArtifactKind.ARCHIVE)
+        yield from _run(folder, Kind("process", artifact, "speck_programs.forward"))
+
+
+@contextmanager
+def spark_pass_through() -> Iterator[SupervisedProgram]:
+    """`edge_jobs/pyspark/pass_through.py` with Spark, ended with the `with`."""
+    program = ROOT / "edge_jobs/pyspark/pass_through.py"
+    artifact = Artifact(sha256_of(program), program, ArtifactKind.PYFILE)
     with TemporaryDirectory() as folder:
-        program = PythonForward(Path(folder))
-        try:
-            yield program
-        finally:
-            program.close()
+        yield from _run(Path(folder), Kind("spark", artifact, start_s=_SPARK_S))
+
+
+def _run(folder: Path, kind: Kind) -> Iterator[SupervisedProgram]:
+    program = SupervisedProgram(folder, kind)
+    try:
+        yield program
+    finally:
+        program.close()

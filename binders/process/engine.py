@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from binders.process.artifacts import judge_program
@@ -41,6 +42,7 @@ class ProcessEngine:
     its folders in the environment (docs/binders.md, "Process").
     """
 
+    kind = "process"
     capabilities = frozenset({EngineCapability.STATE, EngineCapability.METRICS})
     addresses: AddressRules | None = None
     artifact_kinds = frozenset({ArtifactKind.PYFILE, ArtifactKind.ARCHIVE})
@@ -61,7 +63,12 @@ class ProcessEngine:
             if time.monotonic() > until:
                 raise UnreachableError("cannot reach the runner: it reports nothing new")
             time.sleep(_PAUSE_S)
-        return status
+        return self._pick(status)
+
+    def _pick(self, status: RunnerStatus) -> RunnerStatus:
+        """A runner may have programs of several kinds of engines: those of this one."""
+        own = {k: each for k, each in status.programs.items() if each.engine == self.kind}
+        return replace(status, programs=own)
 
     def _order(self, what: str, do: str, **more: Any) -> None:
         answer = self._channel.order({"do": do, **more})
@@ -109,6 +116,7 @@ class ProcessEngine:
         self._order(
             f"start {submission.job_name}",
             "start",
+            engine=self.kind,
             label=submission.engine_job_id,
             name=submission.job_name,
             artifact=submission.artifact.sha256,
@@ -121,7 +129,7 @@ class ProcessEngine:
         return None
 
     def fence(self, engine_job_id: str, artifact: ArtifactKind) -> None:
-        self._order(f"fence {engine_job_id}", "burn", label=engine_job_id)
+        self._order(f"fence {engine_job_id}", "burn", label=engine_job_id, engine=self.kind)
 
     def status(self, engine_job_id: str) -> RunState | None:
         program = self._status().programs.get(engine_job_id)

@@ -38,6 +38,7 @@ class ProgramStatus:
     bytes: int | None = None
     report: Mapping[str, Any] = field(default_factory=dict)
     ended_ms: int = 0
+    engine: str = "process"
 
     def to_job(self) -> EngineJob:
         running = self.width if self.state is RunState.RUNNING else 0
@@ -107,12 +108,14 @@ _NAMES = {
 @dataclass(frozen=True, slots=True)
 class RunnerStatus:
     """All that the runner of a site reports; `artifacts` are the Unix ms of their arrival by
-    SHA-256. `isolated`: each program has a user of its own; `in_groups`: and a control group."""
+    SHA-256, `spark` is the version of PySpark, if it has one. `isolated`: each program has a user
+    of its own; `in_groups`: and a control group."""
 
     version: str
     turn: int
     slots: Slots
     folder: str
+    spark: str | None
     isolated: bool
     in_groups: bool
     programs: Mapping[str, ProgramStatus]
@@ -129,6 +132,7 @@ def parse_status(status: Mapping[str, Any], site: str = "the site") -> RunnerSta
             int(status["turn"]),
             Slots(int(status["slots"]), int(status["free"])),
             str(status["folder"]),
+            status.get("spark"),
             bool(status["isolated"]),
             status["memory_by"] == "group",
             {program.label: program for program in programs},

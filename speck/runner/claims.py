@@ -34,9 +34,11 @@ from speck.errors import PermanentError
 from speck.runner.copying import copy_state
 from speck.runner.files import read_own, sync_folder, write_json
 from speck.runner.processes import Session
+from speck.runner.settings import Settings
 
 FOLDER = "programs"
 CHECKPOINT = "checkpoint"
+PROCESS, SPARK = "process", "spark"
 _LABEL = re.compile(r"[0-9a-z]{1,64}")
 _MOST_UNPACKED = 1 << 30
 _MOST_FILES = 20_000
@@ -50,7 +52,8 @@ class TwiceError(PermanentError):
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What a program was started from. `label` is speck's id of the incarnation, `base` the state
-    that it begins from. One that is `burnt` never starts."""
+    that it begins from, `engine` the kind of engine whose job it is. One that is `burnt` never
+    starts."""
 
     label: str
     name: str
@@ -62,13 +65,18 @@ class Claim:
     base: str | None = None
     at_ms: int = 0
     burnt: bool = False
+    engine: str = PROCESS
 
     @property
-    def memory_mb(self) -> int | None:
-        """The program's own limit, which its arguments name; None: they name none."""
+    def has_spark(self) -> bool:
+        return self.engine == SPARK
+
+    def find_memory_mb(self, settings: Settings) -> int | None:
+        """The program's limit: its own, which its arguments name, or that of all; None: none."""
         pairs = itertools.pairwise(self.args)
         texts = [value for flag, value in pairs if flag == _MEMORY_FLAG and value.isdecimal()]
-        return int(texts[-1]) if texts else None
+        otherwise = settings.spark_memory_mb if self.has_spark else settings.memory_mb
+        return int(texts[-1]) if texts and int(texts[-1]) else otherwise
 
 
 @dataclass(slots=True)

@@ -220,7 +220,7 @@ class Program:
 
     @property
     def _memory_bytes(self) -> int | None:
-        memory_mb = self.claim.memory_mb or self._settings.memory_mb
+        memory_mb = self.claim.find_memory_mb(self._settings)
         return None if memory_mb is None else memory_mb << 20
 
     # -- its end
@@ -267,7 +267,7 @@ class Program:
         return (int(status) if status.isdigit() else None), bool(outside)
 
     def _explain(self, exit_status: int | None) -> str:
-        most = self.claim.memory_mb or self._settings.memory_mb
+        most = self.claim.find_memory_mb(self._settings)
         kills = self._group.count_kills() if self._group is not None else 0
         if self._over_memory or kills:
             return f"it used more than {most} MB of memory; give it more with --memory-mb"
@@ -368,6 +368,7 @@ class Program:
         about = {
             "label": self.claim.label,
             "name": self.claim.name,
+            "engine": self.claim.engine,
             "state": record.state,
             "width": self.claim.width,
             "saved": record.saved,

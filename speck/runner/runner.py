@@ -22,12 +22,21 @@ from typing import Any
 from speck.agent.programs import FOLDER
 from speck.errors import PermanentError
 from speck.runner.claims import FOLDER as PROGRAMS
-from speck.runner.claims import Claim, TwiceError, list_claims, make_claim, now_ms, read_claim
+from speck.runner.claims import (
+    PROCESS,
+    Claim,
+    TwiceError,
+    list_claims,
+    make_claim,
+    now_ms,
+    read_claim,
+)
 from speck.runner.files import write_json
 from speck.runner.groups import find_groups
 from speck.runner.lease import acquire_lease
 from speck.runner.program import Program
 from speck.runner.settings import Settings
+from speck.runner.spark import find_spark
 
 _TURN_S = 0.05
 _ENDED_SHOWN = 50
@@ -47,6 +56,7 @@ class Runner:
         self._making = ThreadPoolExecutor(1, "claims")
         self._made: dict[str, Future[Program | None]] = {}
         self._shown: tuple[float, Any] = (0.0, None)
+        self._spark = find_spark(settings.python) if settings.spark_jar is not None else None
         try:
             for folder in (self._root, *(self._engine / n for n in ("orders", "answers"))):
                 folder.mkdir(parents=True, exist_ok=True)
@@ -173,12 +183,17 @@ class Runner:
             width=int(order["width"]),
             base=order["state"],
             at_ms=now_ms(),
+            engine=order.get("engine", PROCESS),
         )
+        if claim.has_spark and self._settings.spark_jar is None:
+            raise PermanentError("this runner has no Spark; start it with --spark-jar")
         artifact = self._engine / "artifacts" / claim.artifact
         return self._claim(claim, artifact)
 
     def _burn(self, order: Order) -> Program | None:
-        return self._claim(Claim(order["label"], "burnt", at_ms=now_ms(), burnt=True), None)
+        engine = order.get("engine", PROCESS)
+        burnt = Claim(order["label"], "burnt", at_ms=now_ms(), burnt=True, engine=engine)
+        return self._claim(burnt, None)
 
     def _claim(self, claim: Claim, artifact: Path | None) -> Program | None:
         folder = make_claim(self._root, claim, artifact, self._find_owner())
@@ -232,6 +247,7 @@ class Runner:
             "slots": self._settings.slots,
             "free": max(0, self._free),
             "folder": str(self._root),
+            "spark": self._spark,
             "isolated": bool(self._ids) or None,
             "memory_by": "group" if self._groups is not None else "watch",
             "artifacts": self._list_artifacts(),

@@ -18,6 +18,9 @@ class Settings:
     running once it reports so, or, if it reports nothing, after `quiet_s`. After a crash it is
     started again after `retry_first_s`, doubled each time up to `retry_most_s`.
     Figures in the status are at most `renew_s` old; anything else is written at once.
+
+    `spark_jar` is the connector for Spark: with it jobs of engines of kind `spark` run, too, each
+    with `spark_memory_mb` unless its `--memory-mb` says otherwise.
     """
 
     state_folder: Path
@@ -32,3 +35,5 @@ class Settings:
     retry_first_s: float = 1.0
     retry_most_s: float = 60.0
     renew_s: float = 1.0
+    spark_jar: Path | None = None
+    spark_memory_mb: int = 2048

@@ -14,6 +14,7 @@ from speck.runner.claims import Claim
 from speck.runner.credentials import copy_credentials, find_brokers, list_credentials
 from speck.runner.files import write_json
 from speck.runner.settings import Settings
+from speck.runner.spark import describe_spark
 
 _LAUNCH = Path(__file__).with_name("launch.py").read_text()
 _SHIM = """
@@ -97,7 +98,15 @@ class Start:
             "SPECK_REQUEST": str(self.folder / "request"),
             "SPECK_START": str(self.number),
             "SPECK_CREDENTIALS_DIR": f"{run}/credentials",
+            **self._describe_spark(),
         }
+
+    def _describe_spark(self) -> Mapping[str, str]:
+        jar, settings = self.settings.spark_jar, self.settings
+        if not self.claim.has_spark or jar is None:
+            return {}
+        memory_mb = self.claim.find_memory_mb(settings) or settings.spark_memory_mb
+        return describe_spark(jar, self.folder, settings.python, memory_mb, self.claim.width)
 
 
 def open_log(folder: Path) -> FileIO:

@@ -1,5 +1,5 @@
 """What every engine's binder has to keep; run on the memory binder, on real Flink, on real
-processes, and on the simulated Flink that experiments use."""
+processes, on real Spark, and on the simulated Flink that experiments use."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ from speck.errors import (
     SpeckError,
     UnreachableError,
 )
+from speck.fog.paths import edge_jar
 from speck.model.measurement import JobMeasure
 from speck.model.observation import RunState
 from tests.channels import LocalChannel
@@ -55,6 +56,7 @@ from tests.flink_server import (
     flink_cluster,
     sha256_of,
 )
+from tests.process_programs import SPARK_JAR
 from tests.runners import PROGRAMS, LocalRunner
 from tests.third_party_kinds import third_party
 from tests.waiting import wait_for
@@ -229,6 +231,37 @@ class ProcessBench:
         return ("--records", "5")
 
 
+class SparkBench(ProcessBench):
+    """Programs in PySpark under a runner, each with a session of its own."""
+
+    slots = 2
+
+    def __init__(self, folder: Path, program: str) -> None:
+        jar = edge_jar(SPARK_JAR)
+        settings = {"spark_jar": jar, "spark_memory_mb": 1536}
+        self.runner = LocalRunner(folder / "state", self.slots, **settings)
+        self.channel = LocalChannel(folder / "state")
+        self.jar = folder / program
+        shutil.copy(PROGRAMS / program, self.jar)
+
+    def open(self) -> StreamEngine:
+        return open_engine("spark", Target("", agent=self.channel))
+
+    def open_absent(self) -> StreamEngine:
+        return open_engine("spark", Target("", timeout_s=2.0, agent=SilentChannel()))
+
+
+TWO_AT_ONCE = frozenset(
+    (
+        "test_a_job_goes_on_without_its_upload_and_another_starts",
+        "test_a_job_goes_on_from_a_savepoint",
+        "test_it_tells_of_the_work_of_jobs_that_run",
+        "test_several_threads_may_submit_at_once",
+    )
+)
+"""Here jobs of Spark start no session: a machine for tests has no room for two at a time."""
+
+
 class BesideBench(MemoryBench):
     """The memory engine, with a loom beside it: for all of these jobs nothing is different."""
 
@@ -293,7 +326,7 @@ def older_jar(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 REPEATED = (
-    *("loom", "memory with a loom beside it", "flink in two JVMs", "flink 1.20"),
+    *("loom", "memory with a loom beside it", "flink in two JVMs", "flink 1.20", "spark"),
     "process",  # quick: tests/services/test_process_sites.py
 )
 SIMULATED = pytest.param("simulated flink", marks=pytest.mark.long)
@@ -305,8 +338,11 @@ WHOLE = (
 
 @pytest.fixture(params=[*WHOLE, SIMULATED])
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    if request.param == "process":
-        process = ProcessBench(tmp_path)
+    if request.param in ("process", "spark"):
+        is_light = request.node.originalname in TWO_AT_ONCE
+        program = "stepping.py" if is_light else "counting_in_spark.py"
+        is_spark = request.param == "spark"
+        process = SparkBench(tmp_path, program) if is_spark else ProcessBench(tmp_path)
         yield process
         process.runner.stop()
     elif "loom" in request.param:

@@ -35,7 +35,7 @@ from speck.spec.job_contract import render_taken
 from tests.flink_server import FlinkServer
 from tests.job_programs import Program, flink_pass_through
 from tests.mosquitto_server import mosquitto
-from tests.process_programs import python_forward
+from tests.process_programs import python_forward, spark_pass_through
 from tests.waiting import wait_for
 
 SPY = "spy"
@@ -279,18 +279,21 @@ def shared_kafka(kafka_server: Kafka) -> Server:
 RUNS = {
     "mqtt-flink": "mqtt",
     "mqtt-process": "mqtt",
+    "mqtt-spark": "mqtt",
     "kafka-flink": "shared_kafka",
+    "kafka-spark": "shared_kafka",
     "mortal kafka-flink": "mortal_kafka",
+    "mortal kafka-spark": "mortal_kafka",
 }
 """A kind of broker and a kind of program -> the fixture of the broker."""
 
 
-def quick(*runs: str, kafka: str = "kafka-flink") -> pytest.MarkDecorator:
+def quick(*runs: str, kafka: str = "kafka") -> pytest.MarkDecorator:
     """Every kind of program over every kind of broker; what is not named here is long. (Quick, over
     Kafka: tests/e2e/test_kafka.py.)"""
     rows = [
         pytest.param(run, marks=() if run in runs else LONG)
-        for run in ("mqtt-flink", "mqtt-process", kafka)
+        for run in ("mqtt-flink", "mqtt-process", "mqtt-spark", f"{kafka}-flink", f"{kafka}-spark")
     ]
     return pytest.mark.parametrize("bench", rows, indirect=True)
 
@@ -298,6 +301,8 @@ def quick(*runs: str, kafka: str = "kafka-flink") -> pytest.MarkDecorator:
 def _open_program(request: pytest.FixtureRequest, kind: str) -> AbstractContextManager[Program]:
     if kind == "process":
         return python_forward()
+    if kind == "spark":
+        return spark_pass_through()
     flink: FlinkServer = request.getfixturevalue("flink")
     return flink_pass_through(flink)
 
@@ -408,7 +413,7 @@ def test_numbers_of_another_start_are_of_another_epoch(bench: Bench) -> None:
     assert epochs == sorted(epochs)
 
 
-@quick("mqtt-flink", kafka="mortal kafka-flink")
+@quick("mqtt-flink", kafka="mortal kafka")
 @pytest.mark.parametrize("delivery", DELIVERIES)
 def test_what_a_killed_broker_had_acknowledged_is_sent_again(bench: Bench, delivery: str) -> None:
     bench.start(delivery=delivery)

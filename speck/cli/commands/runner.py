@@ -35,6 +35,19 @@ _ROOT = "root"
     help="Memory of a program whose job does not set --memory-mb in its args (0: no limit).",
 )
 @click.option(
+    "--spark-jar",
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True, path_type=Path),
+    help="speck-spark-connector.jar: jobs of engines of kind spark run, too (--python needs"
+    " pyspark, and Java 17 or later has to be there).",
+)
+@click.option(
+    "--spark-memory-mb",
+    type=click.IntRange(512),
+    default=2048,
+    show_default=True,
+    help="Memory of a job with Spark that does not set --memory-mb in its args.",
+)
+@click.option(
     "--python", metavar="PATH", help="Python 3.11 or later for programs; default: its own."
 )
 @click.option(

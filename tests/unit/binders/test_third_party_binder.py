@@ -83,10 +83,10 @@ def test_without_the_package_its_kind_is_unknown() -> None:
 
 
 def test_the_kinds_that_come_with_speck() -> None:
-    assert kinds(ENGINES) == ("flink", "memory", "process")
+    assert kinds(ENGINES) == ("flink", "memory", "process", "spark")
     assert kinds(BROKERS) == ("kafka", "memory", "mqtt")
-    with pytest.raises(PermanentError, match="cannot use kind 'spark'"):
-        open_engine("spark", Target("http://site:8081"))
+    with pytest.raises(PermanentError, match="cannot use kind 'storm'"):
+        open_engine("storm", Target("http://site:8081"))
 
 
 def test_the_page_on_binders_shows_the_very_sample() -> None:

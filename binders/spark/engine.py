@@ -1,0 +1,31 @@
+"""The binder: a job is a program of the site's runner, with Spark in its own JVM."""
+
+from __future__ import annotations
+
+from binders.process.engine import ProcessEngine
+from binders.process.status import RunnerStatus
+from speck.binding import ArtifactKind
+from speck.errors import UnreachableError
+from speck.model.observation import EngineView
+
+
+class SparkEngine(ProcessEngine):
+    """Programs in PySpark, each one job; see `speck.binding.StreamEngine`. Thread-safe.
+
+    Orders, states and figures are those of any program of the runner. A job's state is Spark's
+    checkpoint, in which it goes on in place, and what its links keep beside that.
+    """
+
+    kind = "spark"
+    artifact_kinds = frozenset({ArtifactKind.PYFILE})
+
+    def view(self) -> EngineView:
+        view, status = super().view(), self._status()
+        return EngineView(f"Spark {status.spark}, {view.version}", view.slots, view.jobs)
+
+    def _pick(self, status: RunnerStatus) -> RunnerStatus:
+        if status.spark is None:
+            raise UnreachableError(
+                "cannot reach Spark: the site's runner was started without --spark-jar"
+            )
+        return super()._pick(status)

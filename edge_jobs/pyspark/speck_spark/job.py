@@ -1,0 +1,162 @@
+"""A job: a query of Structured Streaming between two links.
+
+Its state is one folder, `query`: Spark's checkpoint, with what the source has taken and what the
+sink has published beside it. A job goes on in it in place, so that it may be copied and carried as
+long as it does not run. The file `checkpoint` beside it numbers its states.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from speck_spark.arguments import ArgumentFaultError, Arguments
+from speck_spark.reporting import Progress, Reporter, describe_links, read_links
+
+_TICK_S = 0.1
+_END_S = 30.0
+"""So long a batch under way may take after the job was asked to end; then it is broken off, and run
+again at the next start."""
+_CONTRACT = frozenset(
+    (
+        *("job-name", "source-broker", "source-topic", "sink-broker", "sink-topic", "client-id"),
+        *("sink-client-id", "epoch", "delivery", "sink-readers", "taken", "until", "port"),
+        *("batch-records", "linger-ms", "compression", "receive-maximum", "sink-window"),
+        *("max-record-bytes", "resend-window", "resend-bytes", "resend-state-bytes"),
+    )
+)
+_OWN = ("checkpoint-interval", "memory-mb")
+
+
+class SpeckJob:
+    """One run of a job. `arguments` may hold others than the contract's; these are the job's."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self.arguments = arguments
+        self.interval_ms = arguments.get_ms("checkpoint-interval", 1000)
+        self._state = Path(os.environ.get("SPECK_STATE_DIR", "state")).resolve()
+        self._reporter = Reporter(self.interval_ms)
+        self._stopping = False
+        signal.signal(signal.SIGTERM, self._stop)
+        name = arguments.get("job-name")
+        self.spark = SparkSession.builder.appName(name).getOrCreate()
+
+    @classmethod
+    def from_arguments(cls, words: Sequence[str] | None = None, own: Sequence[str] = ()) -> SpeckJob:
+        """The job of a program; `own` are names of arguments besides the contract's. Ends the
+        program with a message if an argument is wrong."""
+        try:
+            arguments = Arguments(sys.argv[1:] if words is None else words)
+            unknown = set(arguments.values) - _CONTRACT - set(_OWN) - set(own)
+            for name in sorted(unknown):
+                print(f"the argument --{name} is not known; it is left out", file=sys.stderr)
+            return cls(arguments)
+        except ArgumentFaultError as error:
+            sys.exit(str(error))
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The options of the data source: the contract's arguments."""
+        return {k: v for k, v in self.arguments.values.items() if k in _CONTRACT}
+
+    @property
+    def checkpoint(self) -> str:
+        """The query's `checkpointLocation`."""
+        return str(self._state / "query")
+
+    def read(self) -> DataFrame:
+        """The records of the source link: rows with a column `value`, of bytes."""
+        return self.spark.readStream.format("speck").options(**self.options).load()
+
+    def run(self, rows: DataFrame, mode: str = "append") -> None:
+        """Publish the column `value` of rows, bytes or text, to the sink link until the program is
+        asked to end. Raises what the query raises."""
+        self._links.openSink(self.checkpoint, self.options)
+        writer = rows.writeStream.format("speck").options(**self.options).outputMode(mode)
+        self.run_query(
+            writer.option("checkpointLocation", self.checkpoint)
+            .queryName(self.arguments.get("job-name"))
+            .trigger(processingTime=f"{self.interval_ms} milliseconds")
+            .start()
+        )
+
+    def run_query(self, query: StreamingQuery) -> None:
+        """The same for a query with another sink, which was started with `checkpoint`."""
+        try:
+            self._supervise(query)
+        finally:
+            query.stop()
+            self._links.close(self.checkpoint)
+            self.spark.stop()
+
+    # -- inside
+
+    @property
+    def _links(self) -> Any:
+        return self.spark._jvm.io.speck.spark.OpenLinks  # type: ignore[union-attr]
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def _supervise(self, query: StreamingQuery) -> None:
+        """Report once in an interval, until the query fails or the job is asked to end."""
+        began, progress = time.monotonic(), Progress()
+        states = _States(self._state / "checkpoint")
+        reported = float("-inf")
+        request = 0
+        while query.isActive and not self._stopping:
+            now = time.monotonic()
+            if (now - reported) * 1000 >= self.interval_ms:
+                reported, asked = now, self._reporter.read_request()
+                recent = [dict(each) for each in query.recentProgress[-100:]]
+                has_run = progress.add(recent)
+                is_ready = bool(recent)
+                if is_ready and (has_run or not query.status["isTriggerActive"]):
+                    states.number_next()
+                    request = asked
+                self._report(progress, began, is_ready=is_ready, request=request)
+            time.sleep(_TICK_S)
+        if (error := query.exception()) is not None:
+            raise error
+        until = time.monotonic() + _END_S
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+            time.sleep(_TICK_S / 10)
+
+    def _report(
+        self, progress: Progress, began: float, *, is_ready: bool, request: int
+    ) -> None:
+        elapsed_ms = int((time.monotonic() - began) * 1000)
+        self._reporter.write(
+            ready=is_ready,
+            request=request,
+            records_in=progress.records_in,
+            busy_ms=progress.busy_ms,
+            idle_ms=max(0, elapsed_ms - progress.busy_ms),
+            back_pressured_ms=0,
+            checkpoint_ms=progress.log_ms,
+            **describe_links(read_links(self._links.describe(self.checkpoint))),
+        )
+
+
+class _States:
+    """The number of the state; it goes up after each batch, and while there is nothing to do."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._number = int.from_bytes(file.read_bytes()[:8], "big") if file.exists() else 0
+
+    def number_next(self) -> None:
+        self._number += 1
+        fresh = self._file.with_name(".checkpoint.new")
+        with fresh.open("wb") as out:
+            out.write(self._number.to_bytes(8, "big"))
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.rename(self._file)

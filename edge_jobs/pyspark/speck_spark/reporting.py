@@ -1,0 +1,88 @@
+"""What a job reports of itself to the runner of its site (docs/binders.md, "Process")."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+_BUSY = "triggerExecution"
+_LOG = ("walCommit", "commitOffsets")
+
+
+class Reporter:
+    """The files of the runner; without a runner it reports nothing."""
+
+    def __init__(self, interval_ms: int) -> None:
+        self._report, self._request = _path("SPECK_REPORT"), _path("SPECK_REQUEST")
+        self._start = int(os.environ.get("SPECK_START", "0"))
+        self._interval_ms = interval_ms
+
+    def read_request(self) -> int:
+        """The number of the last checkpoint that was asked for."""
+        if self._request is not None:
+            with suppress(OSError, ValueError):
+                return int(self._request.read_text())
+        return 0
+
+    def write(self, **content: Any) -> None:
+        if self._report is None:
+            return
+        about = {"start": self._start, "interval_ms": self._interval_ms, **content}
+        fresh = self._report.with_suffix(".new")
+        fresh.write_text(json.dumps(about))
+        fresh.rename(self._report)
+
+
+class Progress:
+    """What the batches of a query have done since its start."""
+
+    def __init__(self) -> None:
+        self.last_batch = -1
+        self.records_in = self.busy_ms = self.log_ms = 0
+
+    def add(self, recent: Sequence[Mapping[str, Any]]) -> bool:
+        """Add those of the query's progress reports that are new; returns whether there are
+        any. A trigger without data reports the batch that comes next, with no rows."""
+        count = 0
+        for each in recent:
+            if each["batchId"] > self.last_batch and each["durationMs"].get("addBatch") is not None:
+                self.last_batch = each["batchId"]
+                self.records_in += each["numInputRows"]
+                self.busy_ms += each["durationMs"].get(_BUSY, 0)
+                self.log_ms = sum(each["durationMs"].get(name, 0) for name in _LOG)
+                count += 1
+        return count > 0
+
+
+def read_links(text: str) -> dict[str, str]:
+    """The connector's counts, by `source.<name>` and `sink.<name>`."""
+    return dict(line.partition("=")[::2] for line in text.splitlines())
+
+
+def describe_links(links: Mapping[str, str]) -> dict[str, Any]:
+    """The part of a report that follows from a job's links."""
+
+    def count(name: str) -> int:
+        return int(links.get(name, 0))
+
+    described: dict[str, Any] = {}
+    problems = [links.get(f"{end}.linkProblem", "") for end in ("source", "sink")]
+    described["problem"] = next((each for each in problems if each), None)
+    if "source.connected" in links:
+        described["connected"] = links["source.connected"] == "1"
+        described["bytes_in"] = count("source.bytes")
+        described["dropped"] = count("source.messagesDropped")
+        described["lost"] = count("source.messagesLost")
+    if "sink.records" in links:
+        described["records_out"] = count("sink.records")
+        described["bytes_out"] = count("sink.bytes")
+        described["left_out"] = count("sink.recordsUndeliverable")
+    return {name: value for name, value in described.items() if value is not None}
+
+
+def _path(name: str) -> Path | None:
+    return Path(os.environ[name]) if name in os.environ else None

@@ -1,0 +1,171 @@
+package io.speck.spark.source;
+
+import io.speck.link.JobContract;
+import io.speck.link.protocol.ReaderState;
+import io.speck.link.source.LinkReader;
+import io.speck.spark.OpenLinks;
+import io.speck.spark.metrics.SparkMetrics;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import org.apache.spark.sql.connector.read.InputPartition;
+import org.apache.spark.sql.connector.read.PartitionReaderFactory;
+import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
+import org.apache.spark.sql.connector.read.streaming.Offset;
+import org.apache.spark.sql.connector.read.streaming.ReadLimit;
+import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
+import org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl;
+
+/**
+ * Reads a link in batches.
+ *
+ * <p>What there is when a batch is planned becomes a segment of the spool, and the batch reads that
+ * segment. A batch takes the place of a checkpoint: when Spark plans the one after it, it is
+ * complete, and what it holds is acknowledged at the broker and announced. (Spark's own {@code
+ * commit} comes no sooner, and not for the last batch of an input that has ended.) So no more is
+ * read in one batch than the link's window lets through unacknowledged.
+ *
+ * <p>All methods are called by the query's thread.
+ */
+final class LinkStream
+        implements MicroBatchStream, SupportsAdmissionControl, ReportsSourceMetrics {
+    private static final int MAX_RECORDS = 200_000;
+    private static final long MAX_BYTES = 32L << 20;
+
+    private final JobContract contract;
+    private final SparkMetrics metrics = new SparkMetrics();
+    private final Path folder;
+    private final Spool spool;
+    private LinkReader reader; // null: nothing was to be read yet
+
+    /** @param folder of this source in the query's checkpoint */
+    LinkStream(JobContract contract, Path folder) {
+        this.contract = contract;
+        this.folder = folder;
+        try {
+            this.spool = Spool.open(folder.resolve("spool"));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+        OpenLinks.addSource(queryFolder(), metrics);
+    }
+
+    /** Returns the folder of the query: this source's is {@code sources/<n>} in it. */
+    private Path queryFolder() {
+        return folder.getParent().getParent();
+    }
+
+    @Override
+    public Offset initialOffset() {
+        return SegmentNumber.NONE;
+    }
+
+    @Override
+    public Offset deserializeOffset(String json) {
+        return SegmentNumber.parse(json);
+    }
+
+    @Override
+    public Offset latestOffset() {
+        throw new UnsupportedOperationException("cannot tell what is new without what is known");
+    }
+
+    @Override
+    public ReadLimit getDefaultReadLimit() {
+        return ReadLimit.allAvailable();
+    }
+
+    /** @param start the end of the last batch, which is complete */
+    @Override
+    public Offset latestOffset(Offset start, ReadLimit limit) {
+        long through = ((SegmentNumber) start).number();
+        try {
+            if (through > spool.last()) {
+                throw new IllegalStateException(
+                        "cannot go on in %s: the spool ends before the batches that were run; the"
+                                        .formatted(folder)
+                                + " folder is not whole");
+            }
+            if (reader == null) {
+                open();
+            }
+            reader.complete(through);
+            if (spool.last() == through) {
+                take();
+            }
+            // one at a time: what was a batch is the same batch again
+            return new SegmentNumber(Math.min(spool.last(), through + 1));
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    private void open() throws IOException {
+        LinkReader opened =
+                new LinkReader(
+                        contract.source(), contract.handOver(), contract.until(), metrics);
+        opened.restore(spool.newestState());
+        opened.start();
+        reader = opened;
+    }
+
+    /** Makes a segment of what is there; if that is no record, it may still be a mark. */
+    private void take() throws IOException {
+        List<byte[]> records = new ArrayList<>();
+        long[] bytes = {0};
+        boolean more = true;
+        while (more && records.size() < MAX_RECORDS && bytes[0] < MAX_BYTES) {
+            more =
+                    reader.poll(
+                            record -> {
+                                records.add(record);
+                                bytes[0] += record.length;
+                            });
+        }
+        long segment = spool.last() + (records.isEmpty() ? 0 : 1);
+        ReaderState state = reader.snapshot(segment);
+        if (records.isEmpty()) {
+            reader.complete(segment);
+        } else {
+            spool.add(state, records);
+        }
+    }
+
+    @Override
+    public InputPartition[] planInputPartitions(Offset start, Offset end) {
+        long first = ((SegmentNumber) start).number() + 1;
+        long last = ((SegmentNumber) end).number();
+        return new InputPartition[] {new SegmentRange(spool.folder().toString(), first, last)};
+    }
+
+    @Override
+    public PartitionReaderFactory createReaderFactory() {
+        return new SegmentRange.Factory();
+    }
+
+    @Override
+    public void commit(Offset end) {
+        try {
+            spool.forgetBelow(((SegmentNumber) end).number());
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    @Override
+    public Map<String, String> metrics(Optional<Offset> latestConsumed) {
+        return metrics.values();
+    }
+
+    @Override
+    public void stop() {
+        OpenLinks.removeSource(queryFolder(), metrics);
+        if (reader != null) {
+            reader.close();
+        }
+    }
+}

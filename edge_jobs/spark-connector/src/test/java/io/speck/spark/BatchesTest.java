@@ -1,0 +1,135 @@
+package io.speck.spark;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import io.speck.link.testing.Wait;
+import io.speck.mqtt.testing.Mosquitto;
+import io.speck.mqtt.testing.TestClient;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.Map;
+import java.util.Random;
+import java.util.stream.IntStream;
+import org.junit.jupiter.api.AfterEach;
+import org.junit.jupiter.api.BeforeEach;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.io.TempDir;
+
+/** Batches between two links of a real broker, and jobs that end at any step of them. */
+class BatchesTest {
+    @TempDir Path temp;
+    private Mosquitto broker;
+    private TestClient client;
+    private final SimulatedQuery.Log log = new SimulatedQuery.Log();
+
+    @BeforeEach
+    void start() throws Exception {
+        broker = Mosquitto.started(temp);
+        client = new TestClient(broker).listen("out");
+        try (SimulatedQuery query = open()) { // makes the reader's session
+            query.run(SimulatedQuery.Step.COMMITTED);
+        }
+    }
+
+    @AfterEach
+    void stop() throws Exception {
+        client.close();
+        broker.close();
+    }
+
+    private SimulatedQuery open() {
+        return new SimulatedQuery(
+                temp.resolve("query"),
+                log,
+                Map.ofEntries(
+                        Map.entry("job-name", "j"),
+                        Map.entry("client-id", "speck-0-j-aaaa"),
+                        Map.entry("epoch", "1"),
+                        Map.entry("source-broker", broker.address()),
+                        Map.entry("source-topic", "in"),
+                        Map.entry("sink-broker", broker.address()),
+                        Map.entry("sink-topic", "out"),
+                        Map.entry("delivery", "exactly_once"),
+                        Map.entry("sink-readers", "some")));
+    }
+
+    private static List<String> numbered(int to) {
+        return IntStream.rangeClosed(1, to).mapToObj(number -> "r" + number).toList();
+    }
+
+    private void runUntil(SimulatedQuery query, int records) throws Exception {
+        Wait.until(
+                records + " records came out",
+                () -> {
+                    query.run(SimulatedQuery.Step.COMMITTED);
+                    return client.distinct().size() >= records;
+                },
+                client::payloads);
+    }
+
+    @Test
+    void aJobThatEndsAtAnyStepLosesAndRepeatsNothing() throws Exception {
+        Random random = new Random(7);
+        SimulatedQuery.Step[] steps = SimulatedQuery.Step.values();
+        int sent = 0;
+        for (int life = 0; life < 30; life++) {
+            try (SimulatedQuery query = open()) {
+                client.publishNumbered("in", 1, sent + 1, sent + 20);
+                sent += 20;
+                SimulatedQuery.Step last = steps[life % steps.length];
+                int batches = 1 + random.nextInt(2);
+                for (int i = 0; i < batches; i++) {
+                    query.run(SimulatedQuery.Step.COMMITTED);
+                }
+                query.run(last);
+            }
+        }
+        try (SimulatedQuery query = open()) {
+            runUntil(query, sent);
+        }
+        assertEquals(numbered(sent), client.distinct());
+    }
+
+    @Test
+    void whatABatchHasStoredIsWhatItPublishes() throws Exception {
+        try (SimulatedQuery query = open()) {
+            client.publishNumbered("in", 1, 1, 10);
+            Wait.until("a batch", () -> query.run(SimulatedQuery.Step.PUBLISHED));
+        }
+        List<String> before = client.stamps();
+        try (SimulatedQuery query = open()) {
+            query.run(SimulatedQuery.Step.COMMITTED);
+            client.publishNumbered("in", 1, 11, 11);
+            runUntil(query, 11);
+        }
+        assertTrue(client.stamps().containsAll(before));
+        assertEquals(numbered(11), client.distinct());
+    }
+
+    @Test
+    void aCheckpointElsewhereIsRefused() {
+        assertThrows(
+                IllegalArgumentException.class, () -> CheckpointFolder.parse("hdfs://host/folder"));
+        assertThrows(IllegalArgumentException.class, () -> CheckpointFolder.parse(null));
+        assertEquals(Path.of("/a b/c"), CheckpointFolder.parse("file:///a b/c"));
+        assertEquals(Path.of("/a/c"), CheckpointFolder.parse("/a/b/../c"));
+    }
+
+    @Test
+    void oldFilesAreDeleted() throws Exception {
+        try (SimulatedQuery query = open()) {
+            for (int batch = 1; batch <= 8; batch++) {
+                client.publishNumbered("in", 1, batch, batch);
+                runUntil(query, batch);
+            }
+        }
+        for (String name : List.of("sources/0/spool", "out")) {
+            try (var files = Files.list(temp.resolve("query").resolve(name))) {
+                assertTrue(files.count() <= 4, name);
+            }
+        }
+    }
+}
