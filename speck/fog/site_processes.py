@@ -21,6 +21,7 @@ from speck.tls.identity import CREDENTIALS, SERVICE, Identity, issue_all
 
 _CONNECTOR = "speck-flink-connector.jar"
 _RUNTIME = "speck-runtime.jar"
+_SPARK = "speck-spark-connector.jar"
 _GUARD = "speck-exit-guard.jar"
 _START_S = 90.0  # of an engine on a whole core
 _TOKEN = "token"
@@ -123,12 +124,14 @@ class SiteProcesses(Links):
     def _start_runner(self, site: SiteRecord, running: Mapping[str, Process]) -> None:
         """Start the site's runner of programs beside its agent, unless it runs."""
         state = self._load()
-        if state.shared or not state.programs or RUNNER in running:
+        if not state.has_runner(site) or RUNNER in running:
             return
         folder = self.folder / "sites" / site.name / RUNNER
         folder.mkdir(parents=True, exist_ok=True)
         argv = [sys.executable, "-m", "speck.cli", "runner"]
         argv += ["--state-folder", str(self._state_folder(site.name, shared=False))]
+        if state.runs_spark(site):
+            argv += ["--spark-jar", str(self.folder / "lib" / _SPARK)]
         if os.geteuid() == 0:  # a fog is one user's
             argv += ["--as", "root"]
         if (credentials := self._job_credentials(site.name)) is not None:
@@ -138,9 +141,10 @@ class SiteProcesses(Links):
     def _end_programs(self) -> int:
         """End the programs of all sites, which outlive their runners."""
         state = self._file.load()
-        if state is None or not state.programs:
+        if state is None:
             return 0
-        folders = (self._state_folder(site.name, shared=False) for site in state.sites)
+        sites = (site for site in state.sites if state.has_runner(site))
+        folders = (self._state_folder(site.name, shared=False) for site in sites)
         return sum(end_programs(folder) for folder in folders)
 
     def write_credentials(self, folder: Path) -> None:
@@ -186,6 +190,8 @@ class SiteProcesses(Links):
         names = [_CONNECTOR, _GUARD]
         if state.runtime == "single":
             names.append(_RUNTIME)
+        if state.spark:
+            names.append(_SPARK)
         lib = self.folder / "lib"
         lib.mkdir(parents=True, exist_ok=True)
         for name in names:

@@ -91,14 +91,17 @@ class Fog(SiteProcesses):
         shared = {"state_uri": flink_conf.uri(self.folder / "state")}
         encrypted = any(site.encrypted for site in self.sites())
         secrets = {"credentials": CREDENTIALS} if encrypted else {}
-        has_programs = state is not None and state.programs
-        beside = {"beside": {"kind": "process"}} if has_programs else {}
         return [
             describe_site(
                 {
                     "name": site.name,
                     "tier": site.tier,
-                    "spe": {"kind": "flink", "address": site.engine_address, **secrets, **beside},
+                    "spe": {
+                        "kind": "flink",
+                        "address": site.engine_address,
+                        **secrets,
+                        **_beside(state, site),
+                    },
                     "broker": {
                         "kind": site.broker,
                         "address": site.broker_address,
@@ -129,6 +132,7 @@ class Fog(SiteProcesses):
         authority: Path | None = None,
         cloud_broker: str = MOSQUITTO,
         programs: bool = False,
+        spark: bool = False,
         restart: bool = False,
         register: Callable[[JsonObject], object] | None = None,
         progress: Callable[[str], object] | None = None,
@@ -146,7 +150,8 @@ class Fog(SiteProcesses):
         With `authority`, the folder of a certificate authority (made if there is none), every site
         serves TLS only and asks for client certificates; see `write_credentials`.
         `cloud_broker` is the kind of the clouds' brokers; edges have Mosquitto.
-        `programs` adds a runner to each site that has an agent: jobs may be programs there.
+        `programs` adds a runner to each site that has an agent: jobs may be programs there. `spark`
+        adds one to each cloud, for jobs in PySpark.
         `restart` tells whether a supervisor restarts dead processes; without it, a running
         supervisor is ended.
         Raises PermanentError; the processes started so far are then ended.
@@ -157,11 +162,11 @@ class Fog(SiteProcesses):
             _check_tls(credentials, wan_mode)
         if cloud_broker == KAFKA:
             _check_kafka(wan_mode)
-        if programs and shared_state:
+        if (programs or spark) and shared_state:
             raise PermanentError(
                 "cannot run programs in a fog with shared state: its sites have no agents"
             )
-        if shared_state is None and (programs or agents_for is not None):
+        if shared_state is None and (programs or spark or agents_for is not None):
             shared_state = False
         shape = _Shape(
             sites,
@@ -174,7 +179,8 @@ class Fog(SiteProcesses):
             state = self._prepare(shape, shared_state, wan, wan_mode)
             if agents_for is not None and not state.shared:
                 state = self._with_service(state, agents_for)
-            self._save(replace(state, programs=programs or state.programs))
+            programs, spark = programs or state.programs, spark or state.spark
+            self._save(replace(state, programs=programs, spark=spark))
             self._issue_certificates()
             if wan is not None:
                 self._relink(wan)
@@ -371,6 +377,13 @@ class Fog(SiteProcesses):
             view.get("slots-available"),
             site.speed,
         )
+
+
+def _beside(state: FogState | None, site: SiteRecord) -> JsonObject:
+    """The part of a site's engine that names another one beside it."""
+    if state is None or not state.has_runner(site):
+        return {}
+    return {"beside": {"kind": "spark" if state.runs_spark(site) else "process"}}
 
 
 def _list_sites(

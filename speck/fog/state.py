@@ -39,7 +39,8 @@ class FogState:
     With `shared`, all sites keep state in one folder. Otherwise each has its own, and an agent that
     calls the service at `service` (None: not set yet) with the token in the agent's folder.
     `authority` is the folder of the certificate authority of a fog with TLS. With `programs`, a
-    runner beside each agent runs jobs that are programs.
+    runner beside each agent runs jobs that are programs; with `spark`, one at each cloud runs jobs
+    in PySpark.
     """
 
     runtime: Runtime
@@ -53,6 +54,15 @@ class FogState:
     wan: WanState | None = None
     authority: str | None = None
     programs: bool = False
+    spark: bool = False
+
+    def runs_spark(self, site: SiteRecord) -> bool:
+        """Whether jobs in PySpark run at a site."""
+        return self.spark and site.tier == "cloud"
+
+    def has_runner(self, site: SiteRecord) -> bool:
+        """Whether a runner beside the site's agent runs jobs."""
+        return not self.shared and (self.programs or self.runs_spark(site))
 
     def site(self, name: str) -> SiteRecord:
         """The record of a site. Raises PermanentError for an unknown name."""
@@ -167,4 +177,5 @@ def _parse(data: dict[str, Any]) -> FogState:
         wan=parse_wan_state(data["wan"]) if data.get("wan") else None,
         authority=data.get("authority"),
         programs=data.get("programs", False),
+        spark=data.get("spark", False),
     )

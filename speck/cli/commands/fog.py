@@ -103,6 +103,13 @@ for _command in (fog_links.links, fog_links.link, fog_links.shape, fog_links.exe
     help="Run jobs that are programs, too (`engine: process`): a runner beside each agent.",
 )
 @click.option(
+    "--cloud-engine",
+    type=click.Choice(["flink", "spark"]),
+    default="flink",
+    show_default=True,
+    help="With spark the clouds run jobs in PySpark, too, beside Flink (1 to 2 GB for each job).",
+)
+@click.option(
     "--restart/--no-restart",
     default=True,
     help="Whether to restart an engine, broker or agent 2 s after it dies.",
@@ -126,6 +133,7 @@ def up(
     cloud_broker: str,
     tls: bool,
     programs: bool,
+    cloud_engine: str,
     restart: bool,
     register: bool,
     folder: Path | None,
@@ -165,6 +173,7 @@ def up(
             authority=config_at(None).home / "ca" if tls else None,
             cloud_broker=cloud_broker,
             programs=programs,
+            spark=cloud_engine == "spark",
             restart=restart,
             progress=progress,
         )

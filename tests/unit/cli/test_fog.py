@@ -33,12 +33,14 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
         progress: Any,
         restart: bool,
         programs: bool = False,
+        spark: bool = False,
         **wan: Any,
     ) -> tuple[SiteRecord, ...]:
         requests.append((*args, *(["shared"] if shared_state else []), *speeds.items()))
         requests[-1] += tuple(value for value in wan.values() if value not in (None, "mqtt"))
         requests[-1] += () if restart else ("no restart",)
         requests[-1] += ("programs",) if programs else ()
+        requests[-1] += ("spark",) if spark else ()
         progress("edge-q")
         return (SITE,)
 
@@ -72,6 +74,11 @@ def test_up_registers_the_sites(speck: Run, calls: list[Any], server: Server) ->
     assert f"1 sites are registered with {server.url}" in result.stderr
     assert "edge-q" in speck("site", "list").stdout
     assert speck("fog", "up").exit_code == 0  # the same sites again
+
+
+def test_the_clouds_of_a_fog_may_run_spark(speck: Run, calls: list[Any]) -> None:
+    assert speck("fog", "up", "--cloud-engine", "spark").exit_code == 0
+    assert calls[0] == (3, 8, 24, 1, "single", "spark")
 
 
 def test_a_fog_may_run_programs(speck: Run, calls: list[Any]) -> None:

@@ -9,6 +9,7 @@ from uuid import uuid4
 import pytest
 
 from binders.process.engine import ProcessEngine
+from binders.spark.engine import SparkEngine
 from speck.binding import Artifact, ArtifactKind, Submission, Target
 from speck.errors import PermanentError
 from speck.fog import flink, mosquitto
@@ -54,6 +55,21 @@ def test_programs_run_in_a_fog_and_end_with_it(fog: Fog) -> None:
     awaits(RunState.RUNNING)
     assert fog.down() == 3, "agent, runner and program"
     wait_for(lambda: not Path(f"/proc/{pid}").exists(), "what the program has started to end", 10)
+
+
+def test_clouds_run_jobs_in_pyspark(fog: Fog, tmp_path: Path) -> None:
+    jar = tmp_path / "fog/lib/speck-spark-connector.jar"
+    jar.parent.mkdir(parents=True)
+    jar.write_bytes(b"a jar")
+    fog.up(1, clouds=1, spark=True, agents_for="http://127.0.0.1:1")
+    edge, cloud = (body["spe"] for body in fog.site_bodies())
+    assert "beside" not in edge
+    assert cloud["beside"] == {"kind": "spark"}
+    state = fog.state_folder("cloud")
+    wait_for((state / "engine/status.json").exists, "the runner", 60)
+    engine = SparkEngine(Target("", agent=LocalChannel(state)))
+    assert engine.view().version.startswith("Spark 4.")
+    assert not (fog.state_folder("edge-a") / "engine").exists()
 
 
 def test_a_fog_of_shared_state_runs_no_programs(fog: Fog) -> None:
