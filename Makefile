@@ -125,8 +125,8 @@ test-long: check-and-compile other-brokers ## the tests that take long, too; uni
 check-bench: setup ## the tests of the benchmarks and of their page
 	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "not long" tests/unit/bench
 
-demo: setup ## the traffic application on a fog of four sites, with real data; TLS=1: every leg encrypted
-	@$(PY) -m traffic.demo $(if $(TLS),--tls)
+demo: setup ## the traffic application on a fog of four sites, with real data; TLS=1: every leg encrypted; SPARK=1: the merge in PySpark
+	@$(PY) -m traffic.demo $(if $(TLS),--tls) $(if $(SPARK),--spark)
 
 bench: setup ## all experiments that this code lacks, one after another; QUICK=1: short, to see that they work
 	@$(PY) -m bench.everything

@@ -35,7 +35,7 @@ GROUPS = {
     r"tests/faults/": "faults",
     r"tests/contracts/": "flink",
     r"tests/services/test_(agents_flink|flink_traps|kafka_broker|link_reports)\.py": "flink",
-    r"tests/services/analyzer/|tests/unit/bench/test_duckdb_analysis\.py": "spark",
+    r"tests/services/(analyzer/|test_pyspark)|tests/unit/bench/test_duckdb_anal": "spark",
     r"tests/properties/": EACH,  # some take a minute together and share nothing
 }
 """Pattern of a test's id -> its group; what matches none is MODULE. The tests of a group run in one

@@ -56,6 +56,8 @@ SITES = {"A": "edge-a", "B": "edge-b", "C": "edge-c"}
 HOUR_MS = 3_600_000
 RESULT_TIMEOUT_S = 60.0
 CHANGE_TIMEOUT_S = 120.0
+_FILES = ("fog.yaml", "fog-changed.yaml")
+_SPARK_FILES = ("fog-spark.yaml", "fog-spark-changed.yaml")
 CHANGE_AT = 0.3
 """The second composition is applied when this share of the second replay is published."""
 
@@ -87,12 +89,15 @@ class Round:
 class Demo:
     """The fog, the service and the readers of one run; they end with it."""
 
-    def __init__(self, folder: Path, rate: float, *, tls: bool = False):
-        """With `tls` every leg is encrypted, and every client has a certificate."""
+    def __init__(self, folder: Path, rate: float, *, tls: bool = False, spark: bool = False):
+        """With `tls` every leg is encrypted, and every client has a certificate; with `spark` the
+        global statistics are computed in PySpark."""
         self._folder = folder
         self._home = folder / "home"
         self._identity = Identity(self._home / "ca", SERVICE) if tls else None
         self._rate = rate
+        self._spark = spark
+        self._first, self._second = _SPARK_FILES if spark else _FILES
         self._compositions = checkout() / "compositions" / "traffic"
         self._rows = read_trace(self._compositions / "trace" / "trace.csv.gz")
         self._stack = ExitStack()
@@ -112,18 +117,16 @@ class Demo:
         """Run the whole demo; returns the JSON object of the last line."""
         started = time.monotonic()
         client = self._bring_up()
-        jobs = self._apply(client, "fog.yaml", "deploying the traffic application")
+        jobs = self._apply(client, self._first, "deploying the traffic application")
         readers = self._open_outputs()
         first = self._run_round("first replay", client, self._rows, readers, None)
         later = [_shift(row) for row in self._rows]
         change: list[int] = []
 
-        def change_three() -> None:
-            change.append(
-                self._apply(client, "fog-changed.yaml", "changing three jobs while data flows")
-            )
+        def change_some() -> None:
+            change.append(self._apply(client, self._second, "changing some jobs while data flows"))
 
-        second = self._run_round("second replay", client, later, readers, change_three)
+        second = self._run_round("second replay", client, later, readers, change_some)
         _show_statistics(readers)
         for name, round_ in (("first", first), ("second", second)):
             console.print(f"{name} replay, local statistics: {round_.local}")
@@ -151,11 +154,18 @@ class Demo:
         shutil.rmtree(self._home, ignore_errors=True)
         authority = self._identity.authority if self._identity else None
         with _step("bringing up four sites, each with its own Mosquitto and Flink"):
-            self._fog.up(edges=3, slots=8, cloud_slots=24, shared_state=False, authority=authority)
+            self._fog.up(
+                edges=3,
+                slots=8,
+                cloud_slots=24,
+                shared_state=False,
+                authority=authority,
+                spark=self._spark,
+            )
             self._fog.write_credentials(self._home / "credentials")
         with _step("starting the service"):
-            jars = edge_jar("speck-jobs.jar").parent
-            served = self._stack.enter_context(serving(self._home, [jars], tls=self._identity))
+            folders = [edge_jar("speck-jobs.jar").parent, checkout() / "edge_jobs/pyspark"]
+            served = self._stack.enter_context(serving(self._home, folders, tls=self._identity))
         client = Client(served.url, tls=served.tls)
         for body in self._fog.site_bodies():
             client.add_site(body)
@@ -435,10 +445,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=1000.0, help="detections per second in total")
     parser.add_argument("--folder", type=Path, default=default_folder().parent / "demo")
     parser.add_argument("--tls", action="store_true", help="encrypt every leg")
+    parser.add_argument("--spark", action="store_true", help="merge in PySpark, in the cloud")
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is taken down
     try:
-        with Demo(options.folder, options.rate, tls=options.tls) as demo:
+        with Demo(options.folder, options.rate, tls=options.tls, spark=options.spark) as demo:
             result = demo.run()
     except SpeckError as error:
         console.print(f"[red]{error}[/red]")

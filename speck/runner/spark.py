@@ -26,6 +26,7 @@ _CONF = {
     "spark.authenticate": "true",
     # a state is carried when its job moves: few versions of few partitions
     "spark.sql.streaming.minBatchesToRetain": "2",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
     # without data, too: it says that the query runs
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
 }

@@ -115,7 +115,7 @@ class SpeckJob:
             now = time.monotonic()
             if (now - reported) * 1000 >= self.interval_ms:
                 reported, asked = now, self._reporter.read_request()
-                recent = [dict(each) for each in query.recentProgress[-100:]]
+                recent = [dict(each) for each in query.recentProgress]
                 has_run = progress.add(recent)
                 is_ready = bool(recent)
                 if is_ready and (has_run or not query.status["isTriggerActive"]):
@@ -141,6 +141,7 @@ class SpeckJob:
             idle_ms=max(0, elapsed_ms - progress.busy_ms),
             back_pressured_ms=0,
             checkpoint_ms=progress.log_ms,
+            counters={"late_dropped": progress.late},
             **describe_links(read_links(self._links.describe(self.checkpoint))),
         )
 

@@ -42,7 +42,7 @@ class Progress:
 
     def __init__(self) -> None:
         self.last_batch = -1
-        self.records_in = self.busy_ms = self.log_ms = 0
+        self.records_in = self.busy_ms = self.log_ms = self.late = 0
 
     def add(self, recent: Sequence[Mapping[str, Any]]) -> bool:
         """Add those of the query's progress reports that are new; returns whether there are
@@ -54,6 +54,8 @@ class Progress:
                 self.records_in += each["numInputRows"]
                 self.busy_ms += each["durationMs"].get(_BUSY, 0)
                 self.log_ms = sum(each["durationMs"].get(name, 0) for name in _LOG)
+                operators = each.get("stateOperators", ())
+                self.late += sum(one["numRowsDroppedByWatermark"] for one in operators)
                 count += 1
         return count > 0
 

@@ -60,7 +60,22 @@ def test_there_are_the_17_jobs_of_the_paper(content: dict[str, Any]) -> None:
     assert all(is_name(name) for name in by_name(content))
 
 
-@pytest.mark.parametrize("name", ["fog.yaml", "cloud.yaml", "fog-changed.yaml", "fog-direct.yaml"])
+SPARK = ["fog-spark.yaml", "fog-spark-changed.yaml"]
+
+
+@pytest.mark.parametrize("name", SPARK)
+def test_in_spark_only_the_merge_is_another_job(name: str) -> None:
+    jobs, others = by_name(load(name)), by_name(load(name.replace("-spark", "")))
+    merge = jobs.pop("merge")
+    assert (merge["engine"], merge["job_path"]) == ("spark", "merge.py")
+    assert sink(merge) == sink(others["merge"])
+    assert source(merge) == source(others.pop("merge"))
+    assert jobs == others
+
+
+@pytest.mark.parametrize(
+    "name", ["fog.yaml", "cloud.yaml", "fog-changed.yaml", "fog-direct.yaml", *SPARK]
+)
 def test_it_loads_and_nothing_is_to_be_said_about_its_graph(name: str) -> None:
     description = load_composition((TRAFFIC / name).read_bytes(), "application/yaml")
     assert description.name == "traffic"

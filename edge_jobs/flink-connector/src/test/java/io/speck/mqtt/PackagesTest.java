@@ -19,9 +19,11 @@ import org.junit.jupiter.api.Test;
 class PackagesTest {
     private static final Path EDGE_JOBS = Path.of("..");
     private static final Path SOURCES = Path.of("src", "main", "java");
-    private static final Set<String> MODULES = Set.of("link-core", "mqtt", "kafka", "flink-connector");
+    private static final Set<String> MODULES =
+            Set.of("link-core", "mqtt", "kafka", "flink-connector", "spark-connector");
     private static final Pattern OURS = Pattern.compile("\\bio\\.speck\\.([a-z.]+)\\.[A-Z]");
-    private static final Pattern FLINK = Pattern.compile("\\borg\\.apache\\.flink\\.");
+    private static final Pattern ENGINES =
+            Pattern.compile("\\borg\\.apache\\.(flink|spark)\\.");
 
     private static final String CORE = "link.";
     private static final Set<String> TRANSPORTS = Set.of("mqtt.connection", "kafka");
@@ -49,13 +51,29 @@ class PackagesTest {
                             Map.entry("flink.metrics", Set.of("link.metrics")),
                             Map.entry("flink.source", with(SHELL, "flink.metrics")),
                             Map.entry("flink.sink", with(SHELL, "flink.metrics")),
+                            Map.entry("spark.files", Set.of()),
+                            Map.entry("spark.metrics", Set.of("link.metrics")),
+                            Map.entry(
+                                    "spark.source",
+                                    with(SHELL, "link", "spark.files", "spark.metrics")),
+                            Map.entry(
+                                    "spark.sink",
+                                    with(SHELL, "link", "spark.files", "spark.metrics")),
+                            Map.entry(
+                                    "spark",
+                                    Set.of(
+                                            "link",
+                                            "spark.files",
+                                            "spark.metrics",
+                                            "spark.sink",
+                                            "spark.source")),
                             Map.entry(
                                     "mqtt",
                                     Set.of("link", "link.sink", "flink.sink", "flink.source"))));
 
-    private static Set<String> with(Set<String> some, String more) {
+    private static Set<String> with(Set<String> some, String... more) {
         Set<String> all = new TreeSet<>(some);
-        all.add(more);
+        all.addAll(Set.of(more));
         return all;
     }
 
@@ -93,8 +111,8 @@ class PackagesTest {
                     (each.getKey() + ".").startsWith(CORE)
                             || TRANSPORTS.contains(each.getKey());
             for (Path file : each.getValue()) {
-                boolean usesFlink = FLINK.matcher(withoutComments(file)).find();
-                assertTrue(!engineless || !usesFlink, file.toString());
+                boolean usesEngine = ENGINES.matcher(withoutComments(file)).find();
+                assertTrue(!engineless || !usesEngine, file.toString());
             }
         }
     }

@@ -1,7 +1,6 @@
 package io.speck.spark;
 
 import io.speck.link.JobContract;
-import io.speck.link.Parameters;
 import io.speck.spark.sink.LinkWriteBuilder;
 import io.speck.spark.source.LinkScan;
 import java.util.Map;
@@ -43,16 +42,6 @@ public final class LinkProvider implements TableProvider, DataSourceRegister {
         return new LinkTable();
     }
 
-    /** Returns the contract that options hold; others than the contract's are left out. */
-    static JobContract parse(CaseInsensitiveStringMap options) {
-        String[] arguments =
-                options.entrySet().stream()
-                        .filter(option -> JobContract.ARGUMENTS.contains(option.getKey()))
-                        .map(option -> "--" + option.getKey() + "=" + option.getValue())
-                        .toArray(String[]::new);
-        return JobContract.parse(Parameters.parse(arguments));
-    }
-
     private static final class LinkTable implements SupportsRead, SupportsWrite {
         @Override
         public String name() {
@@ -75,12 +64,12 @@ public final class LinkProvider implements TableProvider, DataSourceRegister {
 
         @Override
         public ScanBuilder newScanBuilder(CaseInsensitiveStringMap options) {
-            return () -> new LinkScan(parse(options));
+            return () -> new LinkScan(OpenLinks.parse(options));
         }
 
         @Override
         public WriteBuilder newWriteBuilder(LogicalWriteInfo info) {
-            return new LinkWriteBuilder(parse(info.options()), info);
+            return new LinkWriteBuilder(OpenLinks.parse(info.options()), info);
         }
     }
 }

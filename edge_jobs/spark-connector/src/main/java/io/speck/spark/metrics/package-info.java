@@ -1,2 +1,4 @@
-/** The counts of a query's links, which its program reads. It uses the core's metrics alone. */
+/**
+ * The counts of queries' links, which their programs read. It uses the core's metrics alone.
+ */
 package io.speck.spark.metrics;

@@ -3,7 +3,7 @@ package io.speck.spark.sink;
 import io.speck.link.sink.Committable;
 import io.speck.link.sink.SinkState;
 import io.speck.link.sink.StateSerializer;
-import io.speck.spark.Durable;
+import io.speck.spark.files.Durable;
 import java.io.BufferedInputStream;
 import java.io.DataInputStream;
 import java.io.DataOutputStream;

@@ -1,8 +1,7 @@
 package io.speck.spark.sink;
 
 import io.speck.link.JobContract;
-import io.speck.spark.CheckpointFolder;
-import io.speck.spark.OpenLinks;
+import io.speck.spark.files.CheckpointFolder;
 import java.nio.file.Path;
 import org.apache.spark.sql.connector.write.LogicalWriteInfo;
 import org.apache.spark.sql.connector.write.PhysicalWriteInfo;
@@ -76,7 +75,7 @@ public final class LinkWriteBuilder implements SupportsTruncate, SupportsStreami
 
         @Override
         public void commit(long batch, WriterCommitMessage[] messages) {
-            OpenLinks.sink(queryFolder, contract).commit(batch, messages);
+            OpenSinks.get(queryFolder, contract).commit(batch, messages);
         }
 
         @Override

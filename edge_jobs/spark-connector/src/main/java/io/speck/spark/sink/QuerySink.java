@@ -6,7 +6,7 @@ import io.speck.link.sink.CommittablePublisher;
 import io.speck.link.sink.LinkChooser;
 import io.speck.link.sink.LinkWriter;
 import io.speck.link.sink.LinkWriters;
-import io.speck.spark.Durable;
+import io.speck.spark.files.Durable;
 import io.speck.spark.metrics.SparkMetrics;
 import java.io.IOException;
 import java.io.InterruptedIOException;
@@ -52,23 +52,33 @@ public final class QuerySink implements AutoCloseable {
     private LinkWriter writer;
     private CommittablePublisher publisher;
     private long published = -1;
+    private Exception failure; // why it could not go on with what was before; null: it could
 
-    /** @param queryFolder the query's checkpoint */
+    /**
+     * Begins to connect, and to publish again what the last batch has stored: a broker that was
+     * killed since then may have forgotten it. Batches wait for that.
+     *
+     * @param queryFolder the query's checkpoint
+     */
     public QuerySink(Path queryFolder, JobContract contract, SparkMetrics metrics) {
         this.contract = contract;
         this.folder = queryFolder.resolve("out");
         this.metrics = metrics;
         this.key = queryFolder.toString();
+        loop.execute(this::begin);
         thread.setDaemon(true);
         thread.start();
     }
 
-    /**
-     * Connects, and publishes again what the last batch has stored: a broker that was killed since
-     * then may have forgotten it.
-     */
-    public void open() {
-        await(this::restore);
+    private void begin() {
+        try {
+            restore();
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        } catch (IOException | RuntimeException e) {
+            LOG.error("cannot go on in {}", folder, e);
+            failure = e;
+        }
     }
 
     private void restore() throws IOException, InterruptedException {
@@ -99,6 +109,9 @@ public final class QuerySink implements AutoCloseable {
 
     private void publish(long batch, WriterCommitMessage[] rows)
             throws IOException, InterruptedException {
+        if (failure != null) {
+            throw new IllegalStateException(failure);
+        }
         BatchOutput output = BatchOutput.read(folder, batch, contract.port().size());
         if (output == null) {
             for (WriterCommitMessage each : rows) {

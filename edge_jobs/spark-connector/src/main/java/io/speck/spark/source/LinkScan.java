@@ -1,7 +1,7 @@
 package io.speck.spark.source;
 
 import io.speck.link.JobContract;
-import io.speck.spark.CheckpointFolder;
+import io.speck.spark.files.CheckpointFolder;
 import org.apache.spark.sql.connector.read.Scan;
 import org.apache.spark.sql.connector.read.streaming.MicroBatchStream;
 import org.apache.spark.sql.types.DataTypes;

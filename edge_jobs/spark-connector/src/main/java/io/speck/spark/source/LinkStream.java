@@ -3,7 +3,7 @@ package io.speck.spark.source;
 import io.speck.link.JobContract;
 import io.speck.link.protocol.ReaderState;
 import io.speck.link.source.LinkReader;
-import io.speck.spark.OpenLinks;
+import io.speck.spark.metrics.QueryMetrics;
 import io.speck.spark.metrics.SparkMetrics;
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -37,7 +37,7 @@ final class LinkStream
     private static final long MAX_BYTES = 32L << 20;
 
     private final JobContract contract;
-    private final SparkMetrics metrics = new SparkMetrics();
+    private final SparkMetrics metrics;
     private final Path folder;
     private final Spool spool;
     private LinkReader reader; // null: nothing was to be read yet
@@ -51,12 +51,8 @@ final class LinkStream
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
-        OpenLinks.addSource(queryFolder(), metrics);
-    }
-
-    /** Returns the folder of the query: this source's is {@code sources/<n>} in it. */
-    private Path queryFolder() {
-        return folder.getParent().getParent();
+        Path queryFolder = folder.getParent().getParent(); // this one is sources/<n> in it
+        this.metrics = QueryMetrics.open(queryFolder, QueryMetrics.End.SOURCE);
     }
 
     @Override
@@ -163,7 +159,6 @@ final class LinkStream
 
     @Override
     public void stop() {
-        OpenLinks.removeSource(queryFolder(), metrics);
         if (reader != null) {
             reader.close();
         }

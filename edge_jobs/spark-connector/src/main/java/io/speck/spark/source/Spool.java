@@ -1,7 +1,7 @@
 package io.speck.spark.source;
 
 import io.speck.link.protocol.ReaderState;
-import io.speck.spark.Durable;
+import io.speck.spark.files.Durable;
 import java.io.BufferedInputStream;
 import java.io.DataInputStream;
 import java.io.IOException;

@@ -1,4 +1,4 @@
-package io.speck.spark;
+package io.speck.spark.files;
 
 import java.net.URI;
 import java.nio.file.Path;

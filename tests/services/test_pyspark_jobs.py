@@ -1,0 +1,47 @@
+"""The jobs of edge_jobs/pyspark on a real Spark, without links: their rows stand still."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+import pytest
+
+from speck.fog.replay import expand
+from speck.fog.trace import read_trace
+from tests.python_jobs import ROOT
+from traffic.reference import compare_global, compute_global
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JOBS = ROOT / "edge_jobs/pyspark"
+TRACE = ROOT / "compositions/traffic/trace/trace.csv.gz"
+
+
+def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setattr(sys, "path", [*sys.path, str(JOBS)])
+    spec = importlib.util.spec_from_file_location(name, JOBS / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_merge_counts_each_detection_once(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = read_trace(Path(TRACE))[:4000]
+    payloads = [message.payload for message in expand(rows)]
+    bad = [b"", b"{}", b"[1]", b'{"stream": "A1", "time_ms": 1, "end": true}', b"\xff"]
+    records = spark.createDataFrame([(each,) for each in (*payloads, *bad, *payloads[:500])])
+    merge = load("merge", monkeypatch).merge
+    results = merge(records.toDF("value"), 60_000, 600_000).collect()
+    comparison = compare_global(compute_global(rows), [json.loads(row.value) for row in results])
+    assert comparison.equal, str(comparison)
+    assert comparison.delivered > 3000

@@ -1,0 +1,91 @@
+"""What programs in PySpark share, without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from speck_spark.arguments import ArgumentFaultError, Arguments
+from speck_spark.reporting import Progress, Reporter, describe_links, read_links
+
+
+def batch(number: int, rows: int, **more: Any) -> dict[str, Any]:
+    durations = {"addBatch": 5, "walCommit": 2, "commitOffsets": 3, "triggerExecution": 20}
+    return {"batchId": number, "numInputRows": rows, "durationMs": durations, **more}
+
+
+def test_arguments_are_pairs_and_flags() -> None:
+    arguments = Arguments(["--a", "1", "--b=--2", "--c", "--d", "5s", "--a", "3"])
+    assert arguments.values == {"a": "3", "b": "--2", "c": "true", "d": "5s"}
+    assert arguments.get_ms("d", 1) == 5000
+    assert arguments.get_ms("e", 7) == 7
+    assert arguments.get("e", "otherwise") == "otherwise"
+
+
+@pytest.mark.parametrize("words", [["a"], ["--"], ["--a", "1", "b"]])
+def test_other_words_are_refused(words: list[str]) -> None:
+    with pytest.raises(ArgumentFaultError, match=r"^cannot read the arguments: "):
+        Arguments(words)
+
+
+@pytest.mark.parametrize("text", ["5", "0s", "-1s", "1 year", ""])
+def test_a_span_has_a_unit_and_is_above_0(text: str) -> None:
+    with pytest.raises(ArgumentFaultError, match=r'^cannot use --window ".*": it must be a'):
+        Arguments([f"--window={text}"]).get_ms("window", 1)
+
+
+def test_a_missing_argument_is_named() -> None:
+    with pytest.raises(ArgumentFaultError, match="argument --job-name is missing"):
+        Arguments([]).get("job-name")
+
+
+def test_each_batch_counts_once() -> None:
+    progress = Progress()
+    assert progress.add([batch(0, 4), batch(1, 6)])
+    assert not progress.add([batch(0, 4), batch(1, 6)])
+    idle = batch(2, 0)
+    del idle["durationMs"]["addBatch"]
+    assert not progress.add([batch(1, 6), idle])
+    assert progress.add([idle, batch(2, 5)])
+    assert (progress.records_in, progress.busy_ms, progress.log_ms) == (15, 60, 5)
+
+
+def test_rows_that_came_too_late_are_counted() -> None:
+    progress = Progress()
+    late = {"stateOperators": [{"numRowsDroppedByWatermark": 2}]}
+    progress.add([batch(0, 4, **late), batch(1, 4, **late)])
+    assert progress.late == 4
+
+
+def test_links_that_a_job_does_not_have_are_left_out_of_its_report() -> None:
+    assert describe_links(read_links("")) == {}
+    text = "source.connected=0\nsource.linkProblem=cannot reach it: a=b\nsource.messagesLost=3"
+    described = describe_links(read_links(text))
+    assert described["connected"] is False
+    assert described["problem"] == "cannot reach it: a=b"
+    assert described["lost"] == 3
+    assert "records_out" not in described
+    assert describe_links({"sink.records": "7", "sink.bytes": "70"})["records_out"] == 7
+
+
+def test_a_report_names_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Reporter(1000).write(ready=True)
+    monkeypatch.setattr(
+        os,
+        "environ",
+        {
+            "SPECK_REPORT": str(tmp_path / "report.json"),
+            "SPECK_REQUEST": str(tmp_path / "request"),
+            "SPECK_START": "3",
+        },
+    )
+    reporter = Reporter(500)
+    assert reporter.read_request() == 0
+    (tmp_path / "request").write_text("4")
+    assert reporter.read_request() == 4
+    reporter.write(ready=False)
+    content = json.loads((tmp_path / "report.json").read_text())
+    assert content == {"start": 3, "interval_ms": 500, "ready": False}
