@@ -15,28 +15,19 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from speck_spark import ArgumentFaultError, SpeckJob
+from speck_spark.detections import read_detections
 
-_FIELDS = (
-    "stream string, time_ms bigint, end boolean, id bigint, sensor string, vehicle string,"
-    " type string, speed_mps double, length_m double"
-)
-_POSSIBLE = """
-    not coalesce(end, false) and time_ms between 0 and 9007199254740992 and id >= 1
-    and stream <> '' and sensor <> '' and vehicle <> '' and type <> ''
-    and speed_mps > 0 and speed_mps <= 70 and length_m > 0 and length_m <= 30
-"""
 _OWN = ("window", "lateness", "streams", "idle-limit", "max-jump", "site")
 
 
 def merge(records: DataFrame, window_ms: int, lateness_ms: int) -> DataFrame:
     """From rows of detections (`value`, bytes) to rows of results (`value`, JSON)."""
     detections = (
-        records.select(f.from_json(f.col("value").cast("string"), _FIELDS).alias("d"))
-        .select("d.*")
-        .where(_POSSIBLE)
+        read_detections(records)
+        .where("not coalesce(d.end, false)")
         .select(
-            f.timestamp_millis("time_ms").alias("at"),
-            f.struct("stream", "id", "speed_mps", "type").alias("seen"),
+            f.timestamp_millis("d.time_ms").alias("at"),
+            f.struct("d.stream", "d.id", "d.speed_mps", "d.type").alias("seen"),
         )
         .withWatermark("at", f"{lateness_ms} milliseconds")
     )

@@ -1,4 +1,5 @@
-"""Sites whose only engine are programs: the service, real agents, runners, brokers and programs."""
+"""Sites whose only engine are programs, or Spark: the service, real agents, runners, brokers and
+programs."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ import pytest
 
 from speck.config import Config
 from speck.fog.mosquitto import Mosquitto
+from speck.fog.paths import edge_jar
 from speck.model.record import Record
 from speck.model.values import JsonObject
 from speck.runner.claims import read_claim
@@ -29,11 +31,13 @@ from speck.spec.schema import composition_from_data
 from speck.spec.site_schema import site_from_data
 from tests.agents import AgentProcess, answering, heard
 from tests.mosquitto_server import mosquitto
-from tests.python_jobs import build_programs, publisher, reading
+from tests.process_programs import SPARK_JAR
+from tests.python_jobs import ROOT, build_programs, publisher, reading
 from tests.waiting import wait_for
 
 SITES = ("edge-a", "edge-b")
-DONE = ApplyRequest(wait_s=120.0)
+DONE = ApplyRequest(wait_s=300.0)
+JOBS = ROOT / "edge_jobs/pyspark"
 
 
 @dataclass
@@ -44,6 +48,7 @@ class Land:
     url: str
     folder: Path
     brokers: dict[str, Mosquitto]
+    engine: str = "process"
     agents: dict[str, AgentProcess] = field(default_factory=dict)
     runners: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     records: list[Record] = field(default_factory=list)
@@ -53,15 +58,17 @@ class Land:
         command = [sys.executable, "-m", "speck.cli", "runner"]
         command += ["--state-folder", str(self.folder / site)]
         command += ["--as", "root"] if os.geteuid() == 0 else []
+        if self.engine == "spark":
+            command += ["--spark-jar", str(edge_jar(SPARK_JAR)), "--spark-memory-mb", "1536"]
         self.runners[site] = subprocess.Popen(command)
 
     def apply(self, site: str, **more: Any) -> None:
+        program = {"job_path": "speck-programs.pyz", "entry_class": "speck_programs.clean"}
         job: JsonObject = {
             "job_name": "clean",
             "site": site,
-            "engine": "process",
-            "job_path": "speck-programs.pyz",
-            "entry_class": "speck_programs.clean",
+            "engine": self.engine,
+            **(program if self.engine == "process" else {"job_path": "clean.py"}),
             "source_site": "edge-a",
             "source_topic": "raw",
             "sink_site": "edge-b",
@@ -131,23 +138,29 @@ def _detection(number: int) -> bytes:
     return json.dumps({**fields, **more}).encode()
 
 
+ENGINES = pytest.mark.parametrize(
+    "land", ["process", pytest.param("spark", marks=pytest.mark.long)], indirect=True
+)
+
+
 @pytest.fixture
-def land(tmp_path: Path) -> Iterator[Land]:
+def land(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Land]:
+    engine = getattr(request, "param", "process")
     with ExitStack() as stack:
         jars = tmp_path / "jars"
         jars.mkdir()
         build_programs(jars)
         brokers = {s: stack.enter_context(mosquitto(tmp_path / f"broker-{s}")) for s in SITES}
-        service = Service(Config(home=tmp_path / "home", jar_folders=(jars,)))
+        service = Service(Config(home=tmp_path / "home", jar_folders=(jars, JOBS)))
         stack.callback(service.close)
         service.watch.start()
         url = stack.enter_context(answering(service))
-        land = Land(service, url, tmp_path / "states", brokers)
+        land = Land(service, url, tmp_path / "states", brokers, engine)
         stack.callback(_end, land)
         for site in SITES:
             (land.folder / site).mkdir(parents=True)
             broker = {"kind": "mqtt", "address": brokers[site].address}
-            body = {"name": site, "tier": "edge", "spe": {"kind": "process"}, "broker": broker}
+            body = {"name": site, "tier": "edge", "spe": {"kind": engine}, "broker": broker}
             service.sites.add(site_from_data(body))
             land.start_runner(site)
             land.agents[site] = AgentProcess(site, url, land.folder / site)
@@ -171,6 +184,7 @@ def _end(land: Land) -> None:
         end_programs(land.folder / site)
 
 
+@ENGINES
 @pytest.mark.parametrize(
     "delivery", [pytest.param("at_least_once", marks=pytest.mark.long), "exactly_once"]
 )
@@ -180,7 +194,7 @@ def test_a_program_moves_under_load_and_nothing_is_lost(land: Land, delivery: st
         for site in ("edge-b", "edge-a"):
             land.apply(site, delivery=delivery)
             assert land.service.jobs.get("clean").site == site
-        land.apply("edge-a", delivery=delivery, args=["--memory-mb", "200"])
+        land.apply("edge-a", delivery=delivery, args=["--memory-mb", "1600"])
     land.await_all()
     if delivery == "exactly_once":
         assert land.repeated == 0
@@ -191,6 +205,7 @@ def test_a_program_moves_under_load_and_nothing_is_lost(land: Land, delivery: st
     assert land.service.compositions.delete("c", DONE.wait_s, drop_queues=True).done
 
 
+@ENGINES
 @pytest.mark.parametrize(
     "what",
     ["program", *(pytest.param(each, marks=pytest.mark.long) for each in ("runner", "agent"))],

@@ -41,6 +41,8 @@ def test_the_merge_counts_each_detection_once(
     bad = [b"", b"{}", b"[1]", b'{"stream": "A1", "time_ms": 1, "end": true}', b"\xff"]
     records = spark.createDataFrame([(each,) for each in (*payloads, *bad, *payloads[:500])])
     merge = load("merge", monkeypatch).merge
+    good = sys.modules["speck_spark.detections"].read_detections(records.toDF("value"))
+    assert [row.value for row in good.where("d.end").select("value").collect()] == [bad[3]]
     results = merge(records.toDF("value"), 60_000, 600_000).collect()
     comparison = compare_global(compute_global(rows), [json.loads(row.value) for row in results])
     assert comparison.equal, str(comparison)
