@@ -15,6 +15,8 @@ from pathlib import Path
 
 from speck.errors import PermanentError
 
+SCRATCH = "run/spark"
+"""Where Spark keeps what it needs while it runs, in a program's folder."""
 _KEPT = ("JAVA_HOME",)
 _LEAST_HEAP_MB = 256
 _CONF = {
@@ -42,8 +44,8 @@ def describe_spark(
     conf = {
         **_CONF,
         "spark.sql.shuffle.partitions": str(width),
-        "spark.local.dir": str(folder / "run"),
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={folder / 'run'}",
+        "spark.local.dir": str(folder / SCRATCH),
+        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={folder / SCRATCH}",
     }
     words = ["--master", f"local[{width}]", "--driver-memory", f"{heap_mb}m"]
     words += ["--driver-class-path", str(jar)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,7 +15,7 @@ from speck.runner.claims import Claim
 from speck.runner.credentials import copy_credentials, find_brokers, list_credentials
 from speck.runner.files import write_json
 from speck.runner.settings import Settings
-from speck.runner.spark import describe_spark
+from speck.runner.spark import SCRATCH, describe_spark
 
 _LAUNCH = Path(__file__).with_name("launch.py").read_text()
 _SHIM = """
@@ -73,6 +74,11 @@ class Start:
         start.chmod(0o400)
         os.chown(start, *_find_owner(self.folder))
         renew_credentials(self.folder, self.claim, self.settings)
+        if self.claim.has_spark:  # what a killed one has left there is of no use
+            scratch = self.folder / SCRATCH
+            shutil.rmtree(scratch, ignore_errors=True)
+            scratch.mkdir(mode=0o700)
+            os.chown(scratch, *_find_owner(self.folder))
 
     def _command(self) -> Sequence[str]:
         exit_file = str(self.folder / f"run/exit.{self.number}")

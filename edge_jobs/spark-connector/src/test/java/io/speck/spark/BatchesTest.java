@@ -7,6 +7,7 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import io.speck.link.testing.Wait;
 import io.speck.mqtt.testing.Mosquitto;
 import io.speck.mqtt.testing.TestClient;
+import io.speck.spark.files.CheckpointFolder;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;

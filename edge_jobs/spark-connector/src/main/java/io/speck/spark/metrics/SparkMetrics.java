@@ -4,6 +4,7 @@ import io.speck.link.metrics.LinkCounter;
 import io.speck.link.metrics.LinkMetrics;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Objects;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.atomic.LongAdder;
 import java.util.function.Supplier;
@@ -57,7 +58,7 @@ public final class SparkMetrics implements LinkMetrics {
     public Map<String, String> values() {
         Map<String, String> values = new LinkedHashMap<>();
         counters.forEach((name, counter) -> values.put(name, Long.toString(counter.getCount())));
-        gauges.forEach((name, gauge) -> values.put(name, String.valueOf(gauge.get())));
+        gauges.forEach((name, gauge) -> values.put(name, Objects.toString(gauge.get(), "")));
         return values;
     }
 }

@@ -24,20 +24,21 @@ import org.apache.spark.sql.types.StructType;
 public final class LinkWriteBuilder implements SupportsTruncate, SupportsStreamingUpdateAsAppend {
     private final JobContract contract;
     private final Path queryFolder;
+    private final boolean isText;
 
     /** @throws IllegalArgumentException unless the rows have one column of bytes or text */
     public LinkWriteBuilder(JobContract contract, LogicalWriteInfo info) {
         this.contract = contract;
         this.queryFolder = CheckpointFolder.parse(info.options().get("checkpointLocation"));
-        requireValue(info.schema());
+        this.isText = requireValue(info.schema()).equals(DataTypes.StringType);
     }
 
-    private static void requireValue(StructType schema) {
+    private static DataType requireValue(StructType schema) {
         StructField[] fields = schema.fields();
         if (fields.length == 1 && fields[0].name().equals("value")) {
             DataType type = fields[0].dataType();
             if (type.equals(DataTypes.BinaryType) || type.equals(DataTypes.StringType)) {
-                return;
+                return type;
             }
         }
         throw new IllegalArgumentException(
@@ -61,16 +62,17 @@ public final class LinkWriteBuilder implements SupportsTruncate, SupportsStreami
 
             @Override
             public StreamingWrite toStreaming() {
-                return new BatchedWrite(contract, queryFolder);
+                return new BatchedWrite(contract, queryFolder, isText);
             }
         };
     }
 
     /** The writing of one batch, or of several. */
-    private record BatchedWrite(JobContract contract, Path queryFolder) implements StreamingWrite {
+    private record BatchedWrite(JobContract contract, Path queryFolder, boolean isText)
+            implements StreamingWrite {
         @Override
         public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo info) {
-            return new RowCollector.Factory();
+            return new RowCollector.Factory(isText);
         }
 
         @Override

@@ -12,8 +12,13 @@ import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory
 
 /** Collects the rows of a partition: they go to the driver, which numbers and publishes them. */
 final class RowCollector implements DataWriter<InternalRow> {
+    private final boolean isText;
     private final ByteArrayOutputStream bytes = new ByteArrayOutputStream();
     private final DataOutputStream out = new DataOutputStream(bytes);
+
+    private RowCollector(boolean isText) {
+        this.isText = isText;
+    }
 
     /**
      * The rows of a partition.
@@ -36,12 +41,13 @@ final class RowCollector implements DataWriter<InternalRow> {
         }
     }
 
-    static final class Factory implements StreamingDataWriterFactory {
+    /** @param isText whether the values of rows are text, which is written as UTF-8 */
+    record Factory(boolean isText) implements StreamingDataWriterFactory {
         private static final long serialVersionUID = 1L;
 
         @Override
         public DataWriter<InternalRow> createWriter(int partition, long task, long batch) {
-            return new RowCollector();
+            return new RowCollector(isText);
         }
     }
 
@@ -51,7 +57,7 @@ final class RowCollector implements DataWriter<InternalRow> {
             throw new IllegalArgumentException(
                     "cannot write a row to a link: its value is null; leave such rows out");
         }
-        byte[] value = row.getBinary(0); // text lies there as UTF-8, too
+        byte[] value = isText ? row.getUTF8String(0).getBytes() : row.getBinary(0);
         out.writeInt(value.length);
         out.write(value);
     }
