@@ -54,8 +54,8 @@ from traffic.reference import (
 
 SITES = {"A": "edge-a", "B": "edge-b", "C": "edge-c"}
 HOUR_MS = 3_600_000
-RESULT_TIMEOUT_S = 60.0
-CHANGE_TIMEOUT_S = 120.0
+RESULT_TIMEOUT_S = 120.0
+CHANGE_TIMEOUT_S = 300.0
 _FILES = ("fog.yaml", "fog-changed.yaml")
 _SPARK_FILES = ("fog-spark.yaml", "fog-spark-changed.yaml")
 CHANGE_AT = 0.3
