@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -47,3 +48,24 @@ def test_the_merge_counts_each_detection_once(
     comparison = compare_global(compute_global(rows), [json.loads(row.value) for row in results])
     assert comparison.equal, str(comparison)
     assert comparison.delivered > 3000
+
+
+def test_the_readmes_example_is_a_job(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    load("merge", monkeypatch)  # and with it speck_spark
+    text = (ROOT / "edge_jobs/README.md").read_text()
+    (example,) = re.findall(r"```python\n(from speck_spark.*?)```", text, re.DOTALL)
+    written: list[str] = []
+
+    class StillJob:
+        """A job whose records stand still."""
+
+        def read(self) -> Any:
+            return spark.createDataFrame([(b"car",), (b"bus",)], "value binary")
+
+        def run(self, rows: Any) -> None:
+            written.extend(row.value for row in rows.collect())
+
+    helper = sys.modules["speck_spark"]
+    monkeypatch.setattr(helper.SpeckJob, "from_arguments", lambda: StillJob())
+    exec(example, {})
+    assert written == ["CAR", "BUS"]
