@@ -20,7 +20,7 @@ from tests.runners import LocalRunner
 from tests.waiting import wait_for
 
 SPARK_JAR = "speck-spark-connector.jar"
-_SPARK_S = 180.0
+_SPARK_S = 600.0
 """A session on a busy machine takes long to start."""
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from speck.model.site import DEFAULT_BROKER
 
 MOSQUITTO, KAFKA = DEFAULT_BROKER, "kafka"
+SPARK = "spark"
 """The kinds of brokers that a fog can start."""
 
 _SCHEMES = {MOSQUITTO: ("tcp", "ssl"), KAFKA: ("kafka", "kafka+ssl")}

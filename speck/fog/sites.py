@@ -18,7 +18,7 @@ from speck.fog.links import describe_site
 from speck.fog.ports import pick_port
 from speck.fog.process import Command, Process, stop_all
 from speck.fog.site_processes import RUNNER, SiteProcesses, identity_of
-from speck.fog.site_record import KAFKA, MOSQUITTO, SiteRecord
+from speck.fog.site_record import KAFKA, MOSQUITTO, SPARK, SiteRecord
 from speck.fog.state import FogState, ProcessRecord
 from speck.fog.status import ProcessStatus, SiteStatus
 from speck.fog.wan.model import Mode, Wan, WanState
@@ -383,7 +383,7 @@ def _beside(state: FogState | None, site: SiteRecord) -> JsonObject:
     """The part of a site's engine that names another one beside it."""
     if state is None or not state.has_runner(site):
         return {}
-    return {"beside": {"kind": "spark" if state.runs_spark(site) else "process"}}
+    return {"beside": {"kind": SPARK if state.runs_spark(site) else "process"}}
 
 
 def _list_sites(

@@ -171,7 +171,8 @@ class Program:
         self._read_report()
         is_ready = self.report.ready
         if is_ready is None:
-            is_ready = now - self._began > self._settings.quiet_s
+            # a session of Spark may take minutes to start, so that silence says nothing
+            is_ready = not self.claim.has_spark and now - self._began > self._settings.quiet_s
         if is_ready and self.record.state in ("starting", "restarting"):
             self.record.state, self.record.has_run = "running", True
             self._store()

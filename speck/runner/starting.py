@@ -129,12 +129,12 @@ def let_go(shim: subprocess.Popen[bytes]) -> None:
 
 
 def renew_credentials(folder: Path, claim: Claim, settings: Settings) -> None:
-    """Give a program the credentials of its brokers as they are now."""
-    if settings.credentials is None:
-        return
+    """Give a program the credentials of its brokers as they are now; there may be none."""
     target, owner = folder / "run/credentials", _find_owner(folder)
     target.mkdir(mode=0o700, exist_ok=True)
     os.chown(target, *owner)
+    if settings.credentials is None:
+        return
     files = list_credentials(settings.credentials, find_brokers(claim.args))
     copy_credentials(files, target, *owner)
 

@@ -17,7 +17,8 @@ from speck.cli.options import (
     client,
     output,
 )
-from speck.fog.site_record import KAFKA, MOSQUITTO
+from speck.fog.site_record import KAFKA, MOSQUITTO, SPARK
+from speck.model.site import DEFAULT_ENGINE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,8 +105,8 @@ for _command in (fog_links.links, fog_links.link, fog_links.shape, fog_links.exe
 )
 @click.option(
     "--cloud-engine",
-    type=click.Choice(["flink", "spark"]),
-    default="flink",
+    type=click.Choice([DEFAULT_ENGINE, SPARK]),
+    default=DEFAULT_ENGINE,
     show_default=True,
     help="With spark the clouds run jobs in PySpark, too, beside Flink (1 to 2 GB for each job).",
 )
@@ -173,7 +174,7 @@ def up(
             authority=config_at(None).home / "ca" if tls else None,
             cloud_broker=cloud_broker,
             programs=programs,
-            spark=cloud_engine == "spark",
+            spark=cloud_engine == SPARK,
             restart=restart,
             progress=progress,
         )

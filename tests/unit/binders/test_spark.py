@@ -36,9 +36,9 @@ time.sleep(600)
 class Site:
     """A runner, with both kinds of engines over it."""
 
-    def __init__(self, folder: Path, jar: Path | None) -> None:
+    def __init__(self, folder: Path, jar: Path | None, **settings: object) -> None:
         self.folder = folder / "state"
-        self.local = LocalRunner(self.folder, spark_jar=jar)
+        self.local = LocalRunner(self.folder, spark_jar=jar, **settings)
         target = Target("", agent=LocalChannel(self.folder))
         self.spark, self.process = SparkEngine(target), ProcessEngine(target)
 
@@ -76,6 +76,17 @@ def test_each_engine_sees_its_own_jobs(site: Site, tmp_path: Path) -> None:
     site.spark.cancel(there)
     assert site.process.status(there) is RunState.RUNNING
     assert site.spark.view().version.startswith("Spark 4.")
+
+
+def test_a_silent_job_does_not_count_as_running(tmp_path: Path, jar: Path) -> None:
+    """Its session may take minutes to start; other programs need not report at all."""
+    site = Site(tmp_path, jar, quiet_s=0.2)
+    program = tmp_path / "asks.py"
+    program.write_text(ASKS)
+    silent, other = site.start(site.spark, program), site.start(site.process, program)
+    wait_for(lambda: site.process.status(other) is RunState.RUNNING, "the other to run")
+    assert site.spark.status(silent) is RunState.STARTING
+    site.local.stop()
 
 
 def test_a_job_gets_spark_with_half_of_its_memory_as_heap(
