@@ -34,6 +34,7 @@ def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return module
 
 
+@pytest.mark.long
 def test_the_merge_counts_each_detection_once(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,6 +51,7 @@ def test_the_merge_counts_each_detection_once(
     assert comparison.delivered > 3000
 
 
+@pytest.mark.long
 def test_the_readmes_example_is_a_job(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     load("merge", monkeypatch)  # and with it speck_spark
     text = (ROOT / "edge_jobs/README.md").read_text()
