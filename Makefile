@@ -5,9 +5,9 @@ PY := .venv/bin/python
 MVN := mvn -q -B -ntp -T 2 -f edge_jobs/pom.xml -Dmaven.repo.local=$(CURDIR)/.cache/m2
 # Maven runs for a minute: what the second compiler does of javac's code takes longer than it saves
 export MAVEN_OPTS ?= -XX:+UseSerialGC -XX:TieredStopAtLevel=1
-# tests with servers mostly wait: a third process runs the others beside them
+# tests with servers and threads mostly wait: five processes keep two cores busy
 # (groups: tests/conftest.py)
-SIDE_BY_SIDE := -n 3
+SIDE_BY_SIDE := -n 5
 # the tests that the time of a run goes by
 SLOWEST := --durations=30 --durations-min=3
 # Maven's tests run beside pytest's. `test` packages nothing: the jars that pytest uses stay as

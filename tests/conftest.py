@@ -7,6 +7,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -106,6 +107,27 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):  # one of several processes
         items.sort(key=lambda item: _rank(_group_of(item.nodeid)))
+        _mix(items)
+
+
+def _mix(items: list[pytest.Item]) -> None:
+    """Put some properties, which compute, behind each module of services, which mostly waits: where
+    all processes wait at the same time, cores are idle."""
+    waiting = [item for item in items if _group_of(item.nodeid).startswith("tests/services/")]
+    computing = [item for item in items if item.nodeid.startswith("tests/properties/")]
+    modules = [list(each) for _, each in groupby(waiting, key=lambda item: _group_of(item.nodeid))]
+    if not modules:
+        return
+    share = -(-len(computing) // len(modules))
+    mixed = [
+        item
+        for number, module in enumerate(modules)
+        for item in (*module, *computing[number * share : (number + 1) * share])
+    ]
+    first = items.index(waiting[0])
+    taken = set(mixed)
+    before = [item for item in items[:first] if item not in taken]
+    items[:] = [*before, *mixed, *(item for item in items[first:] if item not in taken)]
 
 
 @pytest.hookimpl(tryfirst=True)
