@@ -101,7 +101,7 @@ def test_an_unknown_kind_is_refused_with_those_installed(service: Service) -> No
         service.sites.add(site_from_data(body))
     (problem,) = error.value.problems
     assert problem.path == "spe.kind"
-    assert problem.message == "no binder for 'storm'; installed: flink, memory, process"
+    assert problem.message == "no binder for 'storm'; installed: flink, memory, process, spark"
 
 
 def test_a_site_in_use_is_neither_removed_nor_given_other_addresses(service: Service) -> None:
