@@ -11,6 +11,7 @@ further jobs, the first stage already does what is wanted.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
@@ -127,18 +128,23 @@ def _ends(job: JobDescription) -> tuple[_End, _End]:
 def _divide(wirings: Iterable[_Jobs]) -> list[set[str]]:
     """The names of jobs, those together that share a link in one of the wirings or in two, be it
     through others."""
-    parts = list[tuple[set[str], set[_End]]]()
+    links, names = defaultdict[str, set[_End]](set), defaultdict[_End, set[str]](set)
     for wiring in wirings:
         for name, job in wiring.items():
-            names, links, rest = {name}, {*_ends(job)}, []
-            for part in parts:
-                if name in part[0] or not links.isdisjoint(part[1]):
-                    names |= part[0]
-                    links |= part[1]
-                else:
-                    rest.append(part)
-            parts = [*rest, (names, links)]
-    return [names for names, _ in parts]
+            links[name].update(_ends(job))
+            for link in _ends(job):
+                names[link].add(name)
+    parts, visited = list[set[str]](), set[str]()
+    for first in links:
+        part, ahead = set[str](), {first} - visited
+        while ahead:
+            part |= ahead
+            ahead = {
+                name for each in ahead for link in links[each] for name in names.pop(link, ())
+            } - part
+        parts += [part] if part else []
+        visited |= part
+    return parts
 
 
 def _restrict(wiring: _Jobs, part: Set[str]) -> _Jobs:
