@@ -105,6 +105,10 @@ def member(side: KafkaSide, group: str, instance: str | None = None) -> Iterator
         group_id=group,
         group_instance_id=instance,
         enable_auto_commit=False,
+        # a member that joins waits for what is left of another for as long as these
+        session_timeout_ms=6000,
+        heartbeat_interval_ms=1000,
+        max_poll_interval_ms=8000,
     )
     over = threading.Event()
 

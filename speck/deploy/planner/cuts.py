@@ -165,7 +165,9 @@ def _find_exchange(
     if stays_on_source(decision):
         return None
     old, there = decision.old.job, situation.inventory.jobs.get(successor.job_name)
-    if successor.source in (old.source, there.job.source if there is not None else None):
+    # one whose records were taken at another link since it ended has no place there
+    reads_there = there is not None and has_place(situation, there, successor.source)
+    if successor.source == old.source or reads_there:
         return None
     former = source_client_id(situation.installation, old.job_name, old.source)
     new = source_client_id(situation.installation, successor.job_name, successor.source)
