@@ -116,6 +116,7 @@ test: check-and-compile ## set up, check, and run the quick tests
 	$(need-java)
 	@$(BESIDE_MAVEN) -- $(PY) -m pytest $(SIDE_BY_SIDE) $(SLOWEST) -m "not long"
 
+test-long: SIDE_BY_SIDE := -n 4
 test-long: check-and-compile other-brokers ## the tests that take long, too; unit tests and demo with every Python here, the demo with every Java
 	$(need-java)
 	@$(BESIDE_MAVEN) -Plong -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "long or not bench" \
