@@ -116,11 +116,11 @@ test: check-and-compile ## set up, check, and run the quick tests
 	$(need-java)
 	@$(BESIDE_MAVEN) -- $(PY) -m pytest $(SIDE_BY_SIDE) $(SLOWEST) -m "not long"
 
-test-long: SIDE_BY_SIDE := -n 4
+# nearly each of its rows keeps a fog of its own busy: more processes than cores make starts time out
 test-long: check-and-compile other-brokers ## the tests that take long, too; unit tests and demo with every Python here, the demo with every Java
 	$(need-java)
-	@$(BESIDE_MAVEN) -Plong -- $(PY) -m pytest $(SIDE_BY_SIDE) -m "long or not bench" \
-		--hypothesis-profile=thorough
+	@$(MVN) test -Plong
+	@$(PY) -m pytest -n 2 -m "long or not bench" --hypothesis-profile=thorough
 	@tools/every_runtime.sh
 
 check-bench: setup ## the tests of the benchmarks and of their page

@@ -78,7 +78,7 @@ def start(
     *,
     running: Mapping[str, Process] | None = None,
     launch: Launch = spawn,
-    timeout_s: float = 90.0,
+    timeout_s: float = 180.0,
 ) -> Flink:
     """Start an engine and wait until its REST API shows all slots.
 

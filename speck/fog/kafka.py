@@ -75,7 +75,7 @@ def start(
     protocol: str | None = None,
     tls: Identity | None = None,
     launch: Launch = spawn,
-    timeout_s: float = 60.0,
+    timeout_s: float = 180.0,
 ) -> Kafka:
     """Start a broker with its files in `folder`, and wait until it accepts connections.
 

@@ -62,7 +62,7 @@ def start(
     settings: Mapping[str, str] | None = None,
     tls: Identity | None = None,
     launch: Launch = spawn,
-    timeout_s: float = 60.0,
+    timeout_s: float = 180.0,
 ) -> Mosquitto:
     """Start a broker with its files in `folder`, and wait until it accepts connections.
 
