@@ -89,6 +89,7 @@ class KafkaBroker:
         topic: str,
         *,
         fresh: bool = False,
+        first: bool = False,
         lost: bool = False,
         at: Position | None = None,
     ) -> Reservation:

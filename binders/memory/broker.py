@@ -56,6 +56,7 @@ class MemoryBroker:
         topic: str,
         *,
         fresh: bool = False,
+        first: bool = False,
         lost: bool = False,
         at: Position | None = None,
     ) -> Reservation:
@@ -71,7 +72,7 @@ class MemoryBroker:
             session = self._broker.subscribe(reader, topic)
             if session.holder is not None:
                 self._broker.thrown_out.append(reader)
-            if lost or not (existed or fresh):
+            if lost or not (existed or fresh or first):
                 self._world.send_again(self._broker, topic)
             self._broker.readers[topic] = "some"
             self._broker.announced.add((reader, topic))

@@ -114,12 +114,17 @@ class MqttBroker:
         topic: str,
         *,
         fresh: bool = False,
+        first: bool = False,
         lost: bool = False,
         at: Position | None = None,
     ) -> Reservation:
         """Create the session and its subscription, and announce it and that the link has readers;
         returns whether the session existed. With `fresh` the messages of an existing one are
         dropped.
+
+        One that is missing and not the `first` of its reader is lost: sinks send again what is not
+        long ago. Some of that may be in the new session, too, and comes twice, under one stamp:
+        an acknowledgement says that somebody has subscribed, not who.
 
         No message is taken from the session: acknowledgements are manual and none is sent, and
         Receive Maximum 1 limits the messages that are sent in vain to one.
@@ -145,7 +150,7 @@ class MqttBroker:
                 connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
                 existed = connection.session_present
                 if not (fresh and existed):
-                    if lost or not (existed or fresh):
+                    if lost or not (existed or fresh or first):
                         # first: at the announcement sinks that miss this session send everything
                         connection.publish(bookkeeping.READERS + topic, bookkeeping.AGAIN)
                     made = bookkeeping.session_topic(topic, reader)

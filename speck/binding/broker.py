@@ -58,6 +58,7 @@ class MessageBroker(Protocol):
         topic: str,
         *,
         fresh: bool = False,
+        first: bool = False,
         lost: bool = False,
         at: Position | None = None,
     ) -> Reservation:
@@ -67,8 +68,8 @@ class MessageBroker(Protocol):
 
         The broker keeps the session, with its messages, across a kill if it has saved anything
         since; a session that it has lost is missing in its `view`. With `lost`, or if a session
-        that is not to be fresh did not exist, the link's sinks are asked to send their recent
-        messages again, unless the broker still has them.
+        did not exist that is neither to be fresh nor the `first` of its reader, the link's sinks
+        are asked to send their recent messages again, unless the broker still has them.
 
         At a broker that keeps logs a session that is made begins `at` the position where its
         reader was last seen: a part of the log that this does not name, since it was added later or

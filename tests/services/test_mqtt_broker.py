@@ -141,6 +141,37 @@ def test_sessions_and_their_messages_survive_a_restart_of_the_broker(tmp_path: P
             connection.wait(lambda: payloads == [b"kept"], "read")
 
 
+def test_only_for_a_session_that_was_lost_are_sinks_asked_to_send_again(
+    mosquitto_server: Mosquitto, tmp_path: Path
+) -> None:
+    topic, reader = f"t/{tmp_path.name}", f"reader-{tmp_path.name}"
+    heard: list[bytes] = []
+    broker = MqttBroker(Target(mosquitto_server.address))
+
+    with Connection(
+        mosquitto_server.address,
+        Credentials(),
+        ConnectOptions("sink"),
+        time.monotonic() + 60,
+        on_message=lambda message: heard.append(bytes(message.payload)),
+    ) as connection:
+        connection.subscribe(f"speck/readers/{topic}")
+
+        def hear(**how: bool) -> list[bytes]:
+            heard.clear()
+            broker.reserve(reader, topic, **how)
+            connection.wait(lambda: heard[-1:] == [b"some"], "hear")
+            return heard[:-1]
+
+        assert hear(first=True) == []
+        assert hear() == []
+        assert hear(lost=True) == [b"again"], "it is there, but was not for a while"
+        broker.release(reader, topic, last_reader=False)
+        assert hear() == [b"again"]
+        assert hear(fresh=True) == []
+    broker.release(reader, topic, last_reader=True)
+
+
 def test_a_mark_survives_a_restart_of_the_broker_in_its_place(tmp_path: Path) -> None:
     reader = ConnectOptions("reader", clean=False, expiry_s=60)
     with mosquitto(tmp_path) as server:

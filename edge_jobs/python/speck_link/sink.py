@@ -97,6 +97,10 @@ class Sink(Connection):
     def _pending(self) -> int:
         return len(self._waiting) + len(self._sent) + len(self._refused)
 
+    @property
+    def _is_resend_due(self) -> bool:
+        return self._resend_due or self.status.wants_again
+
     def add(self, message: Message) -> None:
         self._waiting.append(message)
         self._bytes += message.size
@@ -119,7 +123,7 @@ class Sink(Connection):
     @property
     def is_drained(self) -> bool:
         """Whether the broker has everything."""
-        return not self._pending and not self._resend_due
+        return not self._pending and not self._is_resend_due
 
     def announce(self) -> bool:
         """Announce, retained, up to which number the broker has everything, if it has; whether it
@@ -192,6 +196,8 @@ class Sink(Connection):
         if self.client is not None and client is self.client:
             self.client.ack(message.mid, message.qos)
             self.status.receive(message.topic, bytes(message.payload))
+            if not (self._sent or len(self.window)):
+                self.status.wants_again = False
             if message.topic == self.status.topics[0]:
                 self._pause_s, self._try_at = _FIRST_PAUSE_S, 0.0
 
@@ -228,11 +234,7 @@ class Sink(Connection):
     def _advance(self, now: float) -> None:
         if not self.ready:
             return
-        if self.status.wants_again and not self._sent:
-            self.status.wants_again = False
-            self._resend_due = len(self.window) > 0
-        if self._resend_due and not self._sent and self.status.reaches_all:
-            self._resend_due = False
+        if self._is_resend_due and not self._sent and self.status.reaches_all:
             self._resend()
         if self._holding and not self._sent:
             self._announce_held()
@@ -244,18 +246,24 @@ class Sink(Connection):
             self._announce_held()
 
     def _resend(self) -> None:
-        """Send the window again, before anything new; what is in it is not sent twice."""
+        """Send the window again, before anything new; what is in it is not sent twice. A reader
+        that has lost its session gets all of it: the broker may have had it for others only."""
+        self._requeue_refused()
         self._waiting = deque(m for m in self._waiting if not m.kept)
-        missing = self.window.send_again(self.status)
+        missing = self.window.send_again(None if self.status.wants_again else self.status)
+        self._resend_due = self.status.wants_again = False
         self.resent += sum(message.count for message in missing)
         self._waiting.extendleft(reversed(missing))
+
+    def _requeue_refused(self) -> None:
+        back = sorted(self._refused, key=lambda m: (m.place, m.number))
+        self._refused.clear()
+        self._waiting.extendleft(reversed(back))
 
     def _try_first(self, now: float) -> None:
         self._try_at = now + self._pause_s
         self._pause_s = min(_MOST_PAUSE_S, 2 * self._pause_s)
-        back = sorted(self._refused, key=lambda m: (m.place, m.number))
-        self._refused.clear()
-        self._waiting.extendleft(reversed(back))
+        self._requeue_refused()
         if self._waiting and self.status.reaches_all:
             self._send(self._waiting.popleft())
         elif not self._waiting:
@@ -266,7 +274,7 @@ class Sink(Connection):
             self.ready
             and self._waiting
             and not self._holding
-            and not self._resend_due
+            and not self._is_resend_due
             and self.status.reaches_all
             and len(self._sent) < (1 if self._suspect is not None else self._most_in_flight)
         ):

@@ -75,11 +75,12 @@ class ResendWindow:
             self._messages.remove(message)
         self._forget(message)
 
-    def send_again(self, status: LinkStatus) -> list[Message]:
-        """What is to be sent again, in order; it stays in the window meanwhile."""
+    def send_again(self, status: LinkStatus | None) -> list[Message]:
+        """What is to be sent again, in order: all but what the broker has by its `status`; without
+        one, all. It stays in the window meanwhile."""
         missing: list[Message] = []
         for message in reversed(self._messages):
-            if status.covers(message):
+            if status is not None and status.covers(message):
                 break  # a broker that has this has all that it was given before
             message.resent = True
             missing.append(message)

@@ -47,9 +47,11 @@ def _reserve(context: Context, operation: Reserve, view: BrokerView | None) -> N
     is_kept = context.records.sessions.is_kept(operation.client_id, operation.site)
     # an outside reader may have made its session itself: what waits in it is not speck's to drop
     may_drop = operation.renewed or operation.job_name is not None
-    fresh = known is None and not is_kept and may_drop
+    first = known is None and not is_kept
     at = None if known is None else context.records.sessions.find_position(known)
-    made = broker.reserve(operation.client_id, operation.link.topic, fresh=fresh, at=at)
+    made = broker.reserve(
+        operation.client_id, operation.link.topic, fresh=first and may_drop, first=first, at=at
+    )
     last = made.position
     if view is not None and not (last or made.existed):
         last = view.find_last(operation.link.topic, operation.sinks)

@@ -204,6 +204,7 @@ class CanalBroker:
         topic: str,
         *,
         fresh: bool = False,
+        first: bool = False,
         lost: bool = False,
         at: Position | None = None,
     ) -> Reservation:

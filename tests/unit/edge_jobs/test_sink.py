@@ -162,6 +162,22 @@ def test_records_without_a_reader_are_held_and_tried_one_by_one() -> None:
     assert played.sink.is_drained
 
 
+def test_held_records_go_once_if_their_reader_has_a_place_before_that_is_announced() -> None:
+    played = Played()
+    wire = played.connect()
+    played.add(b"1", b"2", b"3")
+    played.answer(NO_READER, NO_READER, NO_READER)
+    played.sink._advance(float("inf"))
+    assert wire.data[3:] == [b"1"]
+    played.answer(OK)  # the session is there
+    played.answer(OK, OK)
+    played.tell("speck/readers/out", b"some")
+    played.tell("speck/sessions/out/reader", b"made")
+    played.sink._advance(float("inf"))
+    assert wire.data[3:] == [b"1", b"2", b"3"]
+    assert played.sink.is_drained
+
+
 def test_without_readers_they_have_gone_out() -> None:
     played = Played()
     played.connect(("speck/readers/out", b"none"))
@@ -203,6 +219,56 @@ def test_a_reader_without_its_session_gets_the_window_again() -> None:
     played.tell("speck/readers/out", b"again")
     played.sink._advance(0.0)
     assert wire.data == [b"1", b"2", b"1", b"2"]
+
+
+def test_a_reader_that_has_lost_its_session_gets_also_what_was_announced_as_sent() -> None:
+    """The broker had it for other readers only: what it says that it has is no reason to keep it
+    from this one."""
+    played = Played()
+    wire = played.connect()
+    played.add(b"1", b"2")
+    played.answer(OK, OK)
+    played.sink.announce()
+    played.settle_announcement()
+    _, topic, announced = wire.told[-1]
+    played.tell(topic, json.dumps(announced).encode())
+    assert announced["number"] == 2
+    played.tell("speck/readers/out", b"again")
+    assert not played.sink.announce(), "before what was sent is sent again"
+    played.sink._advance(0.0)
+    assert wire.data == [b"1", b"2", b"1", b"2"]
+
+
+def test_a_request_to_send_again_outlives_the_connection() -> None:
+    played = Played()
+    played.connect()
+    played.add(b"1", b"2")
+    played.answer(OK)
+    played.tell("speck/readers/out", b"again")
+    played.lose()
+    sent = b'{"v":1,"topic":"out","producer":"1-J","epoch":7,"number":1}'
+    wire = played.connect(("speck/sent/speck-1-J-a-out", sent))
+    assert wire.data == [b"1", b"2"]
+
+
+def test_what_is_refused_as_it_is_sent_again_goes_once_for_the_reader_that_asks() -> None:
+    """A broker has lost the only session, and the job has heard of none since its start."""
+    played = Played()
+    played.connect()
+    played.add(b"1", b"2")
+    played.answer(OK, OK)
+    played.lose()
+    wire = played.connect()
+    played.add(b"3")
+    assert wire.data == [b"1", b"2", b"3"]
+    played.answer(NO_READER, NO_READER, NO_READER)
+    played.tell("speck/readers/out", b"again")
+    played.sink._advance(1.0)
+    played.answer(OK)
+    played.answer(OK, OK)
+    assert wire.data[3:] == [b"1", b"2", b"3"]
+    assert played.sink.is_drained
+    assert played.sink._bytes == 0
 
 
 def test_a_batch_that_is_too_large_goes_one_by_one() -> None:

@@ -207,6 +207,22 @@ def test_the_session_of_an_outside_reader_is_reserved_again_beside_other_readers
     assert broker("edge-a").count("reserve") == calls
 
 
+def test_a_reader_that_joins_makes_nothing_be_sent_again_to_those_that_are_there(
+    watched: Watched,
+) -> None:
+    """It has lost nothing, unlike one whose session is to be there and is not."""
+    world = World.current()
+    names = ["archive", "dashboard"]
+    outputs = [{"site": "edge-a", "topic": "A-out", "client_id": name} for name in names]
+    apply(watched, job_body("A"), outputs=outputs[:1])
+    world.feed("tcp://edge-a.test:1883", "A-in", [b"1", b"2", b"3"])
+    world.pump()
+    apply(watched, job_body("A"), outputs=outputs)
+
+    waiting = {name: len(broker("edge-a").sessions[name].waiting) for name in names}
+    assert waiting == {"archive": 3, "dashboard": 0}
+
+
 def test_a_reader_that_does_not_come_back_has_its_session_reserved_after_a_while(
     watched: Watched,
 ) -> None:
