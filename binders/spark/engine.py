@@ -18,6 +18,8 @@ class SparkEngine(ProcessEngine):
 
     kind = "spark"
     artifact_kinds = frozenset({ArtifactKind.PYFILE})
+    machine_memory_mb: int | None = 4096
+    """A job takes 1 to 2 GB, beside a broker and the system."""
 
     def view(self) -> EngineView:
         view, status = super().view(), self._status()

@@ -12,7 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from speck.agent.folder import StateFolder
-from speck.agent.host import HostLoad, cores
+from speck.agent.host import HostLoad, cores, read_memory
 from speck.agent.listener import Listener
 from speck.agent.web import Caller, Json
 from speck.agent.work import Work
@@ -214,6 +214,7 @@ class Agent:
 
     def health(self) -> Json:
         """The body of a heartbeat."""
+        memory_bytes, available_bytes = read_memory()
         body: Json = {
             "identity": self._folder.identity(),
             "state_folder": str(self._folder.root),
@@ -222,6 +223,8 @@ class Agent:
             "load": round(os.getloadavg()[0], 2),
             "cpu": self._host.cpu(),
             "cores": cores(),
+            "memory_bytes": memory_bytes,
+            "memory_available_bytes": available_bytes,
             "versions": {"agent": _version(), "python": sys.version.split()[0]},
             "run": self._run_id,
         }

@@ -1,12 +1,14 @@
-"""The CPU use of this machine, from /proc/stat. Standard library only: agents use it too."""
+"""CPU use and memory of this machine, from /proc. Standard library only: agents use it too."""
 
 from __future__ import annotations
 
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 _STAT = Path("/proc/stat")
+_MEMORY = Path("/proc/meminfo")
 
 
 class HostLoad:
@@ -45,3 +47,15 @@ class HostLoad:
 def cores() -> int | None:
     """The number of cores of this machine."""
     return os.cpu_count()
+
+
+def read_memory(file: Path = _MEMORY) -> tuple[int | None, int | None]:
+    """The memory of this machine and how much of it new programs could have without swapping, in
+    bytes; None where /proc/meminfo does not say so."""
+    values: dict[str, int] = {}
+    with suppress(OSError, ValueError, IndexError):
+        for line in file.read_text().splitlines():
+            name, _, rest = line.partition(":")
+            if name in ("MemTotal", "MemAvailable"):
+                values[name] = int(rest.split()[0]) << 10  # "kB", but of 1024 bytes each
+    return values.get("MemTotal"), values.get("MemAvailable")

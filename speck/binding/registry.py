@@ -75,6 +75,13 @@ def artifact_kinds(kind: str) -> frozenset[ArtifactKind]:
     return frozenset(find_binder(ENGINES, kind).artifact_kinds)
 
 
+def machine_memory_mb(kind: str) -> int | None:
+    """The memory in MiB that a machine has to have for engines of a kind (`machine_memory_mb` of
+    their class), as it is sold with; None: any does. Raises PermanentError for an unknown kind."""
+    memory_mb: int | None = getattr(find_binder(ENGINES, kind), "machine_memory_mb", None)
+    return memory_mb
+
+
 def find_taker(engine: Engine, artifact: ArtifactKind) -> Engine:
     """The engine of a site that takes a kind of artifact: the site's own, unless only the one
     beside it does."""

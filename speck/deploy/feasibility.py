@@ -16,6 +16,7 @@ from speck.model.incarnation import Incarnation, Inventory
 from speck.model.job import Delivery, Job, Upgrade
 from speck.model.site import Site
 from speck.sites.connections import Connections
+from speck.sites.hosting import explain_shortage
 from speck.spec.job_contract import list_secrets
 from speck.store.records import Records
 
@@ -31,12 +32,33 @@ class Feasibility:
     def find_problems(
         self, composition: Composition, inventory: Inventory, description: CompositionDescription
     ) -> list[Problem]:
-        """State that cannot be transferred, capabilities and secrets that are missing."""
+        """Machines that are too small, state that cannot be transferred, capabilities and secrets
+        that are missing."""
         return [
+            *self._find_small_machines(composition, inventory, description),
             *self._find_stuck_state(composition, inventory, description),
             *self._find_missing_capabilities(composition, inventory),
             *self._find_missing_secrets(composition),
         ]
+
+    def _find_small_machines(
+        self, composition: Composition, inventory: Inventory, description: CompositionDescription
+    ) -> list[Problem]:
+        """Find jobs that would begin at a site whose machine has too little memory for their
+        engine. One that runs there already may go on."""
+        sites, problems = self._records.sites.all(), []
+        for index, job in enumerate(composition.jobs):
+            before, stored = inventory.jobs.get(job.job_name), self._records.sites.report(job.site)
+            runs_there = before and not before.ended and before.job.engine == job.engine
+            if runs_there or stored is None or job.site not in sites:
+                continue
+            kind = find_taker(sites[job.site].spe, job.artifact_kind).kind
+            why = explain_shortage(kind, stored.body)
+            if why is not None:
+                field = "site" if description.jobs[index].site is not None else "spe_address"
+                fault = f"cannot run {job.job_name} at {job.site}: {why}; choose a larger site"
+                problems.append(Problem(f"jobs[{index}].{field}", fault))
+        return problems
 
     def _find_stuck_state(
         self, composition: Composition, inventory: Inventory, description: CompositionDescription

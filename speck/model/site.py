@@ -25,7 +25,8 @@ class AgentReport:
     """What a site's agent reports of itself and its machine (`speck.spec.heartbeat` checks it);
     None: it does not know. `identity` lies in its `state_folder`; `listen` is where other agents
     reach it, and `refused_listen` what it said and they are not told; `load` is that of the last
-    minute, `cpu` the share of its `cores` in use; `run` is how it runs."""
+    minute, `cpu` the share of its `cores` in use; `memory_bytes` is what the machine has, and
+    `memory_available_bytes` what new programs could have of it; `run` is how it runs."""
 
     identity: Annotated[str | None, _REPORTED] = None
     state_folder: Annotated[str | None, _REPORTED] = None
@@ -35,6 +36,8 @@ class AgentReport:
     load: Annotated[float | None, _REPORTED] = None
     cpu: Annotated[float | None, _REPORTED] = None
     cores: Annotated[int | None, _REPORTED] = None
+    memory_bytes: Annotated[int | None, _REPORTED] = None
+    memory_available_bytes: Annotated[int | None, _REPORTED] = None
     versions: Annotated[Mapping[str, str | None] | None, _REPORTED] = None
     run: Annotated[str | None, _REPORTED] = None
 

@@ -56,6 +56,7 @@ def describe_evidence(question: Question) -> JsonObject:
                 "slots": load.slots,
                 "pinned": load.pinned,
                 "stateful": load.stateful,
+                "barred": sorted(load.barred),
                 **_describe_figures(instance, load),
             }
             for load in whole.loads

@@ -40,6 +40,8 @@ def _explain_absence(filling: Filling, name: str, site: str, policy: str) -> str
     if site not in instance.places:
         return f"{site} is not a registered site"
     if not instance.may_be_at(name, site):
+        if (why := instance.loads[name].barred.get(site)) is not None:
+            return f"{site} cannot run it: {why}"
         return f"{site} takes no more load: {instance.places[site].closed}"
     exceeded = _find_exceeded_limit(filling, name, site)
     if exceeded is not None:

@@ -117,17 +117,19 @@ class Instance:
         )
 
     def sites_for(self, name: str) -> tuple[Place, ...]:
-        """The places where a load may be: its own one and those that are open; all if it runs
-        nowhere and none is open."""
-        here = self.loads[name].site
-        places = self.places.values()
-        allowed = tuple(each for each in places if each.closed is None or each.name == here)
-        return allowed or tuple(places)
+        """The places where a load may be: its own one and those that are open and can run it; if it
+        runs nowhere and none is open, all that can run it, or all."""
+        here, barred = self.loads[name].site, self.loads[name].barred
+        places = tuple(self.places.values())
+        able = tuple(each for each in places if each.name not in barred or each.name == here)
+        allowed = tuple(each for each in able if each.closed is None or each.name == here)
+        return allowed or able or places
 
     def may_be_at(self, name: str, site: str) -> bool:
         """Whether the site is one of `sites_for`."""
-        closed = self.places[site].closed is not None and self.loads[name].site != site
-        return not closed or self.places[site] in self.sites_for(name)
+        load, place = self.loads[name], self.places[site]
+        is_open = place.closed is None and site not in load.barred
+        return is_open or load.site == site or place in self.sites_for(name)
 
     def _sum_intake(self) -> float:
         from_outside = [f for f in self.problem.flows if self.loads[f.start].kind is Kind.END]

@@ -33,7 +33,8 @@ class Load:
     it must be. `state_bytes`: size of the state that a move transfers. `stateful`: None if unknown.
     `memory_bytes`: memory that its engine needs for it; None: `instance.MEMORY_BYTES` per slot.
     `true_output_rate`: records that it sends per second of useful time, as measured; None: unknown.
-    `silence_s`: seconds for which a move stops it; 0: moves of it cost nothing.
+    `silence_s`: seconds for which a move stops it; 0: moves of it cost nothing. `barred`: by site,
+    why it cannot run there, whatever is free.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Load:
     memory_bytes: float | None = None
     true_output_rate: float | None = None
     silence_s: float = 0.0
+    barred: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def work(self) -> float | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from speck.model.analysis_result import AnalysisResult
 from speck.model.site import Site
@@ -59,11 +60,13 @@ def pose_question(
     silences: Silences = DEFAULT_SILENCES,
     *,
     moves_unmeasured: bool = False,
+    barred: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Question:
     """Build the question from the measurements in `analysis` (see docs/metrics.md).
 
     `others`: the site of each running job outside the composition; `silences`: of jobs that move.
-    `moves_unmeasured`: what was not measured may move, and closes no site.
+    `moves_unmeasured`: what was not measured may move, and closes no site. `barred`: by job, the
+    sites that cannot run it, with the reasons.
     """
     silent = {name for name in sites if not conditions.get(name, SILENT).answers}
     wiring = wiring.fix(_find_links_used_outside(analysis), silent)
@@ -75,6 +78,7 @@ def pose_question(
     loads += measurements.feeders()
     loads = [_keep_in_place(load) if load.name in fixed_names else load for load in loads]
     loads = [expect_silence(load, silences) for load in loads]
+    loads = [replace(each, barred=barred.get(each.name, {})) for each in loads]
     places, site_notes = make_places(composition, analysis, sites, conditions, others or {})
     places = _add_uses_without_cost(places, measurements)
     whole = Problem(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 
 from speck.model.finding import Finding
 from speck.model.site import AgentReport
+from speck.sites.hosting import explain_shortage
 
 _LOW_BYTES, _EMPTY_BYTES = 500 << 20, 50 << 20
 
@@ -27,6 +29,21 @@ def findings(
     checkpoints, if it says so; `root`: the folder, below the agent's, where they should be."""
     silence = [] if silent_since is None else [_silence(silent_since)]
     return [*silence, *_folder_findings(report, engine_folder, root), *_listen_findings(report)]
+
+
+def find_shortages(report: AgentReport, engines: Iterable[str]) -> list[Finding]:
+    """Engines of these kinds for which the machine is too small."""
+    return [
+        Finding(
+            "error",
+            "memory",
+            f"{(report.memory_bytes or 0) >> 20} MB",
+            f"{why}: no job is started on it",
+            f"run jobs of kind {kind} at a larger site",
+        )
+        for kind in engines
+        if (why := explain_shortage(kind, report)) is not None
+    ]
 
 
 def is_root(uri: str, folder: str, root: str) -> bool:

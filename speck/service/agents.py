@@ -26,7 +26,9 @@ from speck.store.records import Records
 from speck.store.sites import StoredReport
 
 _STORE_EVERY_S = 10.0
-_REPORTED_AT_ONCE = ("identity", "state_folder", "listen", "refused_listen", "versions")
+_REPORTED_AT_ONCE = (
+    *("identity", "state_folder", "listen", "refused_listen", "versions", "memory_bytes"),
+)
 
 
 class Agents:
@@ -278,4 +280,6 @@ class Agents:
                 engine_folder,
                 self._automatic_root(name),
             )
+            kinds = (engine.kind for engine in site.spe.all)
+            findings += agent_check.find_shortages(report.body, kinds)
         return [PartFinding.of("agent", finding) for finding in findings]

@@ -53,6 +53,8 @@ class HeartbeatSchema(StrictSchema):
     vars()["load"] = _Number(1e6)  # not by its name, which is that of a method
     cpu = _Number()
     cores = _Number(1e6)
+    memory_bytes = _Number()
+    memory_available_bytes = _Number()
     versions = fields.Dict(
         keys=Text(validate=_WORD),
         values=Text(allow_none=True, validate=_WORD),
@@ -74,7 +76,7 @@ def heartbeat_from_data(data: Any) -> AgentReport:
         raise InvalidError(f"cannot read the heartbeat: {problems[0]}", problems) from error
     if beat.get("listen") is not None:
         beat["listen"] = normalise(beat["listen"], HTTP, "http://host:8090")
-    for name in ("free_bytes", "cores"):
+    for name in ("free_bytes", "cores", "memory_bytes", "memory_available_bytes"):
         if beat.get(name) is not None:
             beat[name] = int(beat[name])
     return AgentReport(**beat)

@@ -393,13 +393,18 @@ def _render_calibration(calibration: JsonObject | None) -> list[tuple[str, Any]]
 
 def _render_agent(report: JsonObject) -> list[tuple[str, Any]]:
     """The last report of the site's agent."""
-    free = report.get("free_bytes")
     rows = [
         ("state folder", report.get("state_folder")),
-        ("free disk MB", free >> 20 if isinstance(free, int) else None),
+        ("free disk MB", _to_mb(report.get("free_bytes"))),
+        ("memory MB", _to_mb(report.get("memory_bytes"))),
+        ("memory available MB", _to_mb(report.get("memory_available_bytes"))),
         ("load", report.get("load")),
     ]
     return [row for row in rows if row[1] is not None]
+
+
+def _to_mb(size: object) -> int | None:
+    return size >> 20 if isinstance(size, int) else None
 
 
 @site.command()

@@ -101,6 +101,7 @@ def test_it_reports_and_does_what_it_is_bidden(service: Service, tmp_path: Path)
     assert beat["state_folder"] == str(tmp_path / "state")
     assert beat["free_bytes"] > 0
     assert beat["cores"] >= 1
+    assert beat["memory_bytes"] > beat["memory_available_bytes"] > 0
     assert "cpu" in beat
     assert beat["listen"].startswith("http://127.0.0.1:")
     assert "known" not in service.next_poll()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from speck.agent.host import HostLoad, cores
+from speck.agent.host import HostLoad, cores, read_memory
 
 
 def stat(file: Path, user: int, idle: int, iowait: int = 0, steal: int = 0) -> None:
@@ -37,3 +37,19 @@ def test_this_machine_tells() -> None:
     share = HostLoad().cpu()
     assert share is None or 0 <= share <= 1
     assert cores() is not None
+
+
+def test_the_memory_of_the_machine_in_bytes(tmp_path: Path) -> None:
+    file = tmp_path / "meminfo"
+    file.write_text("MemTotal:        3884360 kB\nMemFree: 1 kB\nMemAvailable:     100 kB\n")
+    assert read_memory(file) == (3884360 * 1024, 102400)
+    file.write_text("MemTotal: 4096 kB\nMemAvailable:\n")  # as an old kernel may say
+    assert read_memory(file) == (4 << 20, None)
+    assert read_memory(tmp_path / "none") == (None, None)
+
+
+def test_this_machine_has_more_memory_than_is_available() -> None:
+    total, available = read_memory()
+    assert total is not None
+    assert available is not None
+    assert total > available > 0

@@ -216,6 +216,8 @@ def test_a_sites_token_takes_no_state_of_another_site(
     [
         ({"load": "high"}, 422, "load: must be a number"),
         ({"free_bytes": -1}, 422, "free_bytes: must be a number from 0"),
+        ({"memory_bytes": "2G"}, 422, "memory_bytes: must be a number"),
+        ({"memory_bytes": 2**31, "memory_available_bytes": 2**30}, 200, ""),
         ({"colour": "red", "load": "high"}, 422, "load: must be a number"),
         ({"slots": {"total": 4}, "load": 1}, 200, ""),  # of a newer agent: not stored
         ({"listen": "http://user:secret@10.0.0.1:80"}, 422, "listen: must hold no user"),

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from binders.memory import MemoryEngine
 from speck.binding import Transfer
 from speck.errors import NotFoundError, PermanentError, TransientError, UnreachableError
 from speck.model.engines import ArtifactKind, EngineAt
@@ -327,6 +329,20 @@ def test_an_agent_that_looks_elsewhere_than_the_engine_writes_is_not_believed(
     )
     monkeypatch.setattr(engine, "state_folder", lambda: "file:/s/checkpoints/")
     assert findings_but_of_tls(service, "edge-a") == []
+
+
+def test_a_machine_too_small_for_its_engine_is_an_error(service: Service) -> None:
+    service.sites.heartbeat("cloud", AgentReport(memory_bytes=2 << 30))
+    assert "memory" not in {each.setting for each in service.sites.check("cloud")}
+    with patch.object(MemoryEngine, "machine_memory_mb", 4096, create=True):
+        (finding,) = [each for each in service.sites.check("cloud") if each.setting == "memory"]
+        assert (finding.part, finding.severity, finding.value) == ("agent", "error", "2048 MB")
+        assert finding.why == (
+            "its machine has 2.0 GB of memory, and an engine of kind memory needs one with 4 GB: no"
+            " job is started on it"
+        )
+        service.sites.heartbeat("cloud", AgentReport(memory_bytes=4 << 30))
+        assert "memory" not in {each.setting for each in service.sites.check("cloud")}
 
 
 def test_an_agent_is_doubted_when_its_site_gets_another_engine(

@@ -6,10 +6,12 @@ from unittest.mock import patch
 
 import pytest
 
-from binders.memory import World
+from binders.memory import MemoryEngine, World
 from speck.binding import BrokerCapability, EngineCapability
 from speck.errors import ConflictError, InvalidError, UnreachableError
+from speck.model.site import AgentReport
 from speck.service import Service
+from speck.service.compositions import ApplyRequest
 from speck.sites.agent_channel import SiteChannel
 from speck.spec.site_schema import site_from_data
 from tests.memory_fog import site_body
@@ -17,6 +19,8 @@ from tests.service_helpers import DONE, LIMIT_S, broker, composition, engine, jo
 from tests.third_party_kinds import third_party
 from tests.waiting import wait_for
 from tests.watching import Watched
+
+DRY = ApplyRequest(dry_run=True)
 
 
 def without(service: Service, *missing: EngineCapability) -> None:
@@ -145,3 +149,46 @@ def test_a_state_is_read_only_by_engines_of_the_kind_that_has_written_it(service
             "an engine of kind loom cannot read its state, which one of kind memory has written;"
             " set upgrade: stateless"
         )
+
+
+def report_memory(service: Service, site: str, gib: float) -> None:
+    service.sites.heartbeat(site, AgentReport(memory_bytes=int(gib * 2**30)))
+
+
+def test_jobs_of_spark_are_refused_where_the_machine_is_too_small(service: Service) -> None:
+    """At a site whose memory is not known they are not: nothing says that they do not fit."""
+    body = site_body("edge-a")
+    spark = {**body, "spe": {"kind": "spark"}}
+    silent = patch.object(SiteChannel, "status", side_effect=UnreachableError("no agent"))
+    (service.config.jar_folders[0] / "merge.py").write_text("import pyspark\n")
+    merge = {"job_path": "merge.py", "entry_class": "", "engine": "spark"}
+    with silent:
+        service.sites.put(site_from_data(spark))
+        wanted = composition(job_body("B", "cloud"), job_body("A", **merge))
+        report_memory(service, "edge-a", 1.87)
+        for request in (DRY, DONE):
+            with pytest.raises(InvalidError) as error:
+                service.compositions.apply(wanted, request)
+            (problem,) = error.value.problems
+            assert problem.path == "jobs[1].site", problem
+            assert problem.message == (
+                "cannot run A at edge-a: its machine has 1.9 GB of memory, and an engine of kind"
+                " spark needs one with 4 GB; choose a larger site"
+            )
+        with pytest.raises(InvalidError) as error:
+            service.jobs.post(job("A", **merge), LIMIT_S)
+        assert [problem.path for problem in error.value.problems] == ["site"]
+        report_memory(service, "edge-a", 3.7)  # a Raspberry Pi of 4 GB
+        assert service.compositions.apply(wanted, DRY).plan
+
+
+def test_a_job_that_runs_where_the_machine_is_too_small_may_be_changed(service: Service) -> None:
+    service.jobs.post(job("A"), LIMIT_S)
+    with patch.object(MemoryEngine, "machine_memory_mb", 4096, create=True):
+        report_memory(service, "edge-a", 2)
+        assert service.jobs.put("A", job("A", args=["--x"]), LIMIT_S).job.attempt == 2
+        with pytest.raises(InvalidError, match="cannot run B at edge-a: its machine has"):
+            service.jobs.post(job("B"), LIMIT_S)
+        report_memory(service, "cloud", 2)
+        with pytest.raises(InvalidError, match="cannot run A at cloud"):
+            service.jobs.put("A", job("A", "cloud"), LIMIT_S)

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from binders.memory import MemoryEngine
 from speck.clock import rfc3339
 from speck.errors import ConflictError, InvalidError, NotFoundError, StaleRevisionError
+from speck.model.site import AgentReport
 from speck.model.values import JsonObject
 from speck.placement.names import list_policies
 from speck.service import Service
@@ -285,6 +288,25 @@ def test_memory_is_a_limit_and_the_shortage_is_told(placed: Service) -> None:
         "the ranking suggests edge-a, but with it at edge-a, jobs at edge-a need 300 MB, 250 MB are"
         " free"
     ]
+
+
+def test_no_job_goes_to_a_machine_that_is_too_small_for_its_engine(placed: Service) -> None:
+    placed.placements.analyses = Given({**FILTERS, "ranking": [rank("clean", 9000.0)]})
+    (move,) = make_placement(placed)["proposed"]["moves"]
+    assert (move["job_name"], move["to"]) == ("clean", "edge-a")
+    with patch.object(MemoryEngine, "machine_memory_mb", 4096, create=True):
+        placed.sites.heartbeat("edge-a", AgentReport(memory_bytes=2 << 30))
+        for policy in ("milp", "greedy", "ranked", "all-edge", "bottom-up"):
+            placement = make_placement(placed, policy)
+            moves = [each["to"] for each in placement["proposed"]["moves"]]
+            assert "edge-a" not in moves, policy
+        placement = make_placement(placed)
+        assert placement["jobs"][0]["why"] == [
+            "the ranking suggests edge-a, but edge-a cannot run it: its machine has 2.0 GB of"
+            " memory, and an engine of kind memory needs one with 4 GB"
+        ]
+        placed.sites.heartbeat("edge-a", AgentReport(memory_bytes=8 << 30))
+        assert make_placement(placed)["proposed"]["moves"]
 
 
 def test_requirements_of_the_composition_are_limits(service: Service) -> None:
