@@ -63,6 +63,25 @@ def test_a_flow_without_evidence_moves_nothing_and_frees_nothing(
             assert sent <= sum_sent(problem, today, today[start]) * (1 + 1e-5)
 
 
+@given(SEEDS, st.sampled_from(list_policies()), st.booleans())
+def test_no_job_moves_to_a_site_that_cannot_run_it(seed: int, name: str, short: bool) -> None:
+    chance = random.Random(f"barred {seed}")
+    problem = random_problem(seed)
+    problem = limit_memory(problem, seed) if short else problem
+    names = [place.name for place in problem.places]
+    loads = tuple(
+        replace(load, barred={site: "small" for site in names if chance.random() < 0.4})
+        if load.kind is Kind.JOB
+        else load
+        for load in problem.loads
+    )
+    sites = find_policy(name).place(replace(problem, loads=loads)).sites
+    for load in loads:
+        is_free = load.pinned is None and load.work is not None and len(load.barred) < len(names)
+        if is_free and sites[load.name] != load.site:
+            assert sites[load.name] not in load.barred, load.name
+
+
 def sum_sent(problem: Problem, sites: Any, site: str | None) -> float:
     return sum(
         flow.bytes_per_s
