@@ -125,7 +125,7 @@ class Change:
         )
 
 
-class Noted(Tally):
+class EndTally(Tally):
     """Also keeps which numbers came twice, and during which change (`during`)."""
 
     def __init__(self) -> None:
@@ -147,9 +147,9 @@ class Output(Checker):
     """One end of the composition."""
 
     def __init__(self, broker: str, run: str, place: Place, topic: str, reader: str = "") -> None:
-        self.noted = Noted()
+        self.tally = EndTally()
         self.name = place[1]
-        super().__init__(broker, topic, f"{run}-{place[1]}{reader}", self.noted)
+        super().__init__(broker, topic, f"{run}-{place[1]}{reader}", self.tally)
 
 
 @dataclass(slots=True)
@@ -178,7 +178,7 @@ class Run:
         first = {end.name: end.highest + 1 for end in self.ends}
         change = Change(len(self.changes) + 1, wiring, first)
         self.changes.append(change)
-        for each in [end.noted for end in self.ends]:
+        for each in [end.tally for end in self.ends]:
             each.during = change.number
         if self.taps:
             self.taps.mark(change.number)
@@ -383,7 +383,7 @@ def blame_changes(
     lines, guilty = [], set()
     for end in ends:
         firsts = [change.first[end.name] for change in changes]
-        again = {"repeated": end.noted.came_again, "repeated outside": end.noted.dropped_again}
+        again = {"repeated": end.tally.came_again, "repeated outside": end.tally.dropped_again}
         groups: dict[tuple[str, int, int], list[int]] = defaultdict(list)
         for number in end.missing(published):
             groups["lost", under_way_in(number, firsts), -1].append(number)

@@ -49,7 +49,7 @@ def main() -> None:
     """Print one figure a line."""
     modules = {path: tree for each in PRODUCT for path, tree in _parse(each).items()}
     at_root = [path for path in modules if path.parent == ROOT / "speck"]
-    functions = [found for path, tree in modules.items() for found in _functions(path, tree)]
+    functions = [each for path, tree in modules.items() for each in _functions(path, tree)]
     for folders in (PRODUCT, AROUND):
         paths = [path for folder in folders for path in _files(folder)]
         say(f"modules of {' and '.join(folders)}", len(paths))
@@ -67,7 +67,7 @@ def main() -> None:
     say("longest module", f"{_lines(longest)} lines: {_name(longest)}")
     length, name = max(functions)
     say("longest function", f"{length} lines: {name}")
-    length, name = max(found for path, tree in modules.items() for found in _classes(path, tree))
+    length, name = max(each for path, tree in modules.items() for each in _classes(path, tree))
     say("longest class", f"{length} lines: {name}")
     circles = find_circles(modules)
     say("circles of imports", "; ".join(" - ".join(each) for each in circles) or "none")
@@ -272,7 +272,7 @@ def find_nouns(record_types: ast.Module) -> Set[str]:
 def _keys(tree: ast.Module, nouns: Set[str]) -> int:
     """Literals, f-strings among them, that begin like `head/`, as an argument of a call, or as the
     key of a batch."""
-    found = 0
+    count = 0
     for node in ast.walk(tree):
         candidates: list[ast.expr | None] = []
         if isinstance(node, ast.Dict):
@@ -281,8 +281,8 @@ def _keys(tree: ast.Module, nouns: Set[str]) -> int:
             candidates += node.args
         if isinstance(node, ast.Subscript):
             candidates.append(node.slice)
-        found += sum(_is_key(each, nouns) for each in candidates)
-    return found
+        count += sum(_is_key(each, nouns) for each in candidates)
+    return count
 
 
 def _is_key(node: ast.expr | None, nouns: Set[str]) -> bool:

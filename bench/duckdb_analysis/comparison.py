@@ -23,13 +23,13 @@ _IDENTITY = (
 def find_differences(one: JsonObject, other: JsonObject) -> tuple[int, list[str]]:
     """How many figures were compared, and where they differ by more than `TOLERANCE`; numbers in
     sentences, which are rounded, by more than one of their last digit."""
-    found: list[str] = []
+    differences: list[str] = []
     count = 0
     for place, its, theirs in _pair(_select(one), _select(other)):
         count += 1
         if not _equal(its, theirs):
-            found.append(f"{place}: {its!r}, {theirs!r}")
-    return count, found
+            differences.append(f"{place}: {its!r}, {theirs!r}")
+    return count, differences
 
 
 def _select(analysis: JsonObject) -> JsonObject:

@@ -39,10 +39,10 @@ def _figures(result: Result) -> str:
 def _draw(result: Result) -> Any:
     figure, (axes,) = style.figure(height=2.9)
     rows = [(mode, key) for mode in result["summary"] for key in _KINDS]
-    looks = {"exactly_once": (style.BLUE, "s"), "at_least_once": (style.RED, "o")}
+    styles = {"exactly_once": (style.BLUE, "s"), "at_least_once": (style.RED, "o")}
     for place, (mode, key) in enumerate(reversed(rows)):
         gaps = result["summary"][mode][key]
-        color, marker = looks[mode]
+        color, marker = styles[mode]
         axes.plot([gaps["p50"], gaps["max"]], [place, place], color=color, linewidth=1)
         axes.plot([gaps["p50"], gaps["p95"]], [place, place], color=color, linewidth=5, alpha=0.4)
         axes.plot(gaps["p50"], place, marker, color=color, markersize=7)

@@ -16,11 +16,11 @@ def read(result: Result, what: Read) -> object:
     """One figure of a result."""
     if not isinstance(what, str):
         return what(result)
-    found: object = result
+    value: object = result
     for key in what.split("."):
-        assert isinstance(found, Result)
-        found = found[key]
-    return found
+        assert isinstance(value, Result)
+        value = value[key]
+    return value
 
 
 def of(what: str, unit: str, scale: float = 1, form: str = "") -> Callable[[Result], str]:

@@ -101,8 +101,8 @@ class KafkaBroker:
         _check_topic(topic)
         call = self._client.begin()
         log_ = make_link(call, topic)
-        found, _ = groups.read_groups(call, [reader])
-        places = found[reader].get(topic, {})
+        places_of, _ = groups.read_groups(call, [reader])
+        places = places_of[reader].get(topic, {})
         there = find_there(places, log_)
         existed = there is not None
         if there is None or fresh:
@@ -207,12 +207,12 @@ class KafkaBroker:
         self, call: Call, clients: Collection[str] | None
     ) -> tuple[Mapping[tuple[str, str], Places], Mapping[str, Log]]:
         readers = groups.list_readers(call) if clients is None else set(clients)
-        found, links = groups.read_groups(call, readers)
+        places_of, links = groups.read_groups(call, readers)
         self._links |= links
         logs = read_logs(call, self._links)
         there = {
             (reader, topic): places
-            for reader, topics in found.items()
+            for reader, topics in places_of.items()
             for topic, committed in topics.items()
             if topic in logs and (places := find_there(committed, logs[topic])) is not None
         }

@@ -47,14 +47,17 @@ def read_groups(call: Call, readers: Collection[str]) -> tuple[dict[str, Group],
     speck count only where it has a session."""
     outside = [MARKER + reader for reader in readers if not reader.startswith(OWN)]
     groups = read_offsets(call, [*readers, *outside, LINKS])
-    found: dict[str, Group] = {}
+    places_of: dict[str, Group] = {}
     for reader in readers:
         topics = groups[reader]
         if not reader.startswith(OWN):
             marked = groups[MARKER + reader]
             topics = {topic: places for topic, places in topics.items() if topic in marked}
-        found[reader] = topics
-    return found, {*groups[LINKS], *(topic for topics in found.values() for topic in topics)}
+        places_of[reader] = topics
+    return places_of, {
+        *groups[LINKS],
+        *(topic for topics in places_of.values() for topic in topics),
+    }
 
 
 def read_offsets(call: Call, groups: Collection[str]) -> dict[str, Group]:

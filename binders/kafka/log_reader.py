@@ -36,7 +36,7 @@ class LogReader:
         """The next records of Kafka, none after `timeout_s`. Raises SpeckError if the broker
         refuses; while it is away there are none."""
         try:
-            found = self._consumer.poll(timeout_ms=int(1000 * timeout_s))
+            batches = self._consumer.poll(timeout_ms=int(1000 * timeout_s))
         except OffsetOutOfRangeError as error:  # what it was to read has been deleted
             self._consumer.seek_to_beginning(*error.args[0])
             return []
@@ -44,7 +44,7 @@ class LogReader:
             if is_passing(error):
                 return []
             raise explain(error, self._client.address, f"read {self._topic}") from error
-        return [record for records in found.values() for record in records]
+        return [record for records in batches.values() for record in records]
 
     @property
     def positions(self) -> dict[int, int]:

@@ -32,15 +32,15 @@ def list_topics(call: Call, topics: Collection[str]) -> Ids:
         return {}
     wanted = sorted(topics)
     answer = call.ask("look for topics", lambda admin: admin.describe_topics(wanted))
-    found = {}
+    topics_there = {}
     for topic in answer:
         name, parts, kind = topic["name"], topic["partitions"], for_code(topic["error_code"])
         if issubclass(kind, AuthorizationError):
             raise explain(kind(), call.address, f"look for the topic {name}")
         if kind is NoError and all(part["leader_id"] >= 0 for part in parts):
             numbers = [part["partition_index"] for part in parts]
-            found[name] = (_text_of(topic["topic_id"]), numbers)
-    return found
+            topics_there[name] = (_text_of(topic["topic_id"]), numbers)
+    return topics_there
 
 
 def _text_of(topic_id: Any) -> str:
@@ -72,7 +72,7 @@ def _ask_offsets(admin: Any, parts: Collection[Any], which: Any) -> dict[Any, in
     answer = admin.list_partition_offsets(
         dict.fromkeys(parts, which), isolation_level=IsolationLevel.READ_COMMITTED
     )
-    return {part: found.offset for part, found in answer.items()}
+    return {part: end.offset for part, end in answer.items()}
 
 
 def make_link(call: Call, topic: str) -> Log:

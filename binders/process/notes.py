@@ -8,9 +8,9 @@ from speck.model.finding import Finding
 
 def find_notes(status: RunnerStatus) -> list[Finding]:
     """Nothing of it loses data: a runner that is away is no finding but unreachable."""
-    found = []
+    findings = []
     if not status.isolated:
-        found.append(
+        findings.append(
             Finding(
                 "note",
                 "users of programs",
@@ -20,7 +20,7 @@ def find_notes(status: RunnerStatus) -> list[Finding]:
             )
         )
     if not status.in_groups:
-        found.append(
+        findings.append(
             Finding(
                 "note",
                 "control groups of programs",
@@ -29,4 +29,4 @@ def find_notes(status: RunnerStatus) -> list[Finding]:
                 "Delegate=yes in the runner's unit, or speck runner --cgroup FOLDER",
             )
         )
-    return found
+    return findings

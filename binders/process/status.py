@@ -52,12 +52,12 @@ class ProgramStatus:
 
     def list_failures(self) -> list[JobException]:
         """Newest first. The last line of a program's output mostly says what went wrong."""
-        found = []
+        failures = []
         for at_ms, why, log in reversed(self.failures):
             last = log.rstrip().rpartition("\n")[2]
             reason = cut(f"{why}: {last}" if last else why)
-            found.append(JobException(at_ms, "ProgramFailure", log or why, reason=reason))
-        return found
+            failures.append(JobException(at_ms, "ProgramFailure", log or why, reason=reason))
+        return failures
 
     def measure(self) -> JobMeasure:
         report = self.report

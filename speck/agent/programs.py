@@ -55,7 +55,7 @@ class Programs:
     ) -> Json:
         """Report the status whenever it has changed, until the command is withdrawn. A status that
         the runner has not renewed is reported with its age: the runner may be gone."""
-        before, told = None, float("-inf")
+        before, reported_at = None, float("-inf")
         while not cancellation.is_set():
             try:
                 status, at_s = self._read_status()
@@ -64,8 +64,8 @@ class Programs:
                 cancellation.wait(_TELL_S)
                 continue
             now = time.monotonic()
-            if at_s is not None and (at_s != before or now - told >= _TELL_S):
-                before, told = at_s, now
+            if at_s is not None and (at_s != before or now - reported_at >= _TELL_S):
+                before, reported_at = at_s, now
                 report({"state": "working", "status": status, "age_s": max(0, time.time() - at_s)})
             cancellation.wait(_LOOK_S)
         return {}

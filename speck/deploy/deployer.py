@@ -224,12 +224,12 @@ class Deployer:
         await_answers = self._planned_sites.begin(sites, stored, _find_sites(description, sites))
 
         look = cache(partial(self._planned_sites.look, stored, await_answers))
-        found = _FilesOfJobs(self._find_file, artifacts, files or {})
+        job_files = _FilesOfJobs(self._find_file, artifacts, files or {})
         try:
             resolution = self._admission.resolve(
                 description,
                 sites,
-                found.find,
+                job_files.find,
                 lambda: (look().inventory, look().observation),
                 adopted_jobs,
                 line_of,
@@ -255,7 +255,7 @@ class Deployer:
         return replace(
             prepared_plan,
             sites=sites,
-            artifacts=found.hashes,
+            artifacts=job_files.hashes,
             files=resolution.files,
             noticed=changed,
         )

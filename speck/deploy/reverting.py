@@ -92,7 +92,7 @@ def _find_jobs(wirings: Sequence[_Jobs], wanted: _Jobs, not_begun: Set[str]) -> 
     """The jobs of all parts that are reverted: `wirings` are the one that is deployed and those
     that came after it."""
     deployed, *later = wirings
-    found = set[str]()
+    reverted = set[str]()
     for part in _divide([*wirings, wanted]):
         here, before, *after = (_restrict(each, part) for each in (wanted, deployed, *later))
         is_begun = _is_same(here, after[-1], before) and part.isdisjoint(not_begun)
@@ -100,8 +100,8 @@ def _find_jobs(wirings: Sequence[_Jobs], wanted: _Jobs, not_begun: Set[str]) -> 
             each.get(name) == job for each in after for name, job in before.items()
         )
         if not (_is_same(here, before, here) or is_begun or has_only_grown):
-            found |= part
-    return frozenset(found)
+            reverted |= part
+    return frozenset(reverted)
 
 
 def _is_same(wanted: _Jobs, other: _Jobs, deployed: _Jobs) -> bool:

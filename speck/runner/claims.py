@@ -33,7 +33,7 @@ from uuid import uuid4
 from speck.errors import PermanentError
 from speck.runner.copying import copy_state
 from speck.runner.files import read_own, sync_folder, write_json
-from speck.runner.processes import Session
+from speck.runner.processes import ProgramSession
 from speck.runner.settings import Settings
 
 FOLDER = "programs"
@@ -90,7 +90,7 @@ class Record:
     saved: bool = False
     has_run: bool = False
     starts: int = 0
-    session: Session | None = None
+    session: ProgramSession | None = None
     triggers: dict[str, dict[str, Any]] = field(default_factory=dict)
     failures: list[tuple[int, str, str]] = field(default_factory=list)
     ended_ms: int = 0
@@ -107,7 +107,7 @@ def read_claim(folder: Path) -> tuple[Claim, Record] | None:
         return None
     record = read_own(folder / "record.json") or {}
     if record.get("session"):
-        record["session"] = Session(**record["session"])
+        record["session"] = ProgramSession(**record["session"])
     record["failures"] = [tuple(failure) for failure in record.get("failures", [])]
     return Claim(**{**content, "args": tuple(content["args"])}), Record(**record)
 
@@ -228,13 +228,13 @@ def _unpack(archive: Path, target: Path) -> None:
 
 def list_claims(root: Path) -> Mapping[str, tuple[Claim, Record]]:
     """All claims by id; what a start that was cut short has left is deleted."""
-    found = {}
+    claims = {}
     for folder in sorted(root.iterdir()):
         if folder.name.startswith("."):
             shutil.rmtree(folder, ignore_errors=True)
         elif (claim := read_claim(folder)) is not None:
-            found[folder.name] = claim
-    return found
+            claims[folder.name] = claim
+    return claims
 
 
 def read_checkpoint(state: Path) -> tuple[int, int] | None:

@@ -34,7 +34,7 @@ class Process:
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class ProgramSession:
     """A session that the runner has made. Its id alone proves nothing, since it is used again: so
     do the machine's run (`boot`) and when its leader began."""
 
@@ -74,7 +74,7 @@ def list_sessions() -> Mapping[int, list[Process]]:
 
 
 def find_members(
-    session: Session, sessions: Mapping[int, list[Process]] | None = None
+    session: ProgramSession, sessions: Mapping[int, list[Process]] | None = None
 ) -> list[Process]:
     """The processes of a session that live. No process gets an id that is still the session of
     others, so only a leader that began at another time shows that the id is used again."""
@@ -88,14 +88,14 @@ def find_members(
 def find_holders(file: Path) -> list[Process]:
     """The processes that have a file open: what a program has started may have left its session, or
     the session is not known."""
-    found = []
+    holders = []
     for entry in os.listdir(_PROC):
         with suppress(OSError):
             if entry.isdigit() and any(
                 os.path.samefile(each.path, file) for each in os.scandir(_PROC / entry / "fd")
             ):
-                found.append(read_process(int(entry)))
-    return [process for process in found if process is not None]
+                holders.append(read_process(int(entry)))
+    return [process for process in holders if process is not None]
 
 
 def find_mains(members: Iterable[Process], leader: int) -> list[Process]:

@@ -20,7 +20,7 @@ from speck.runner.lease import acquire_lease, is_held
 from speck.runner.logs import read_tail, rotate
 from speck.runner.processes import (
     Process,
-    Session,
+    ProgramSession,
     find_holders,
     find_mains,
     find_members,
@@ -344,7 +344,9 @@ class Program:
             start = Start(self.folder, self.claim, self._settings, self.record.starts)
             self._shim = start.spawn(lease, log)
         process = read_process(self._shim.pid)
-        self.record.session = Session(self._shim.pid, read_boot(), process.began if process else 0)
+        self.record.session = ProgramSession(
+            self._shim.pid, read_boot(), process.began if process else 0
+        )
         self.record.state = "restarting" if self.record.has_run else "starting"
         self.report, self._over_memory = Report(), False
         self._began = self._looked = self._renewed = time.monotonic()

@@ -261,10 +261,10 @@ class Runner:
             write_json(self._engine / "status.json", {**status, "runs": runs}, durable=False)
 
     def _list_artifacts(self) -> dict[str, int]:
-        found = {}
+        artifacts = {}
         with suppress(FileNotFoundError):
             for file in (self._engine / "artifacts").iterdir():
                 if file.suffix != ".part":
                     with suppress(FileNotFoundError):
-                        found[file.name] = int(file.stat().st_mtime * 1000)
-        return found
+                        artifacts[file.name] = int(file.stat().st_mtime * 1000)
+        return artifacts

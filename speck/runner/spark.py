@@ -68,10 +68,10 @@ def find_spark(python: str) -> str:
     """The version of PySpark that a Python has. Raises PermanentError if it has none."""
     try:
         command = [python, "-P", "-c", _VERSION]
-        found = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise PermanentError(
             f"cannot run jobs with Spark: {python} has no pyspark; install 'pyspark>=4.3,<5' there,"
             " or name another Python with --python"
         ) from error
-    return found.stdout.strip()
+    return answer.stdout.strip()

@@ -42,7 +42,7 @@ def init(name: str, force: bool, folder: Path | None) -> None:
     from speck.cli.messages import say
     from speck.tls.authority import Authority
 
-    authority = Authority.create(_at(folder), _now(), name=name, force=force)
+    authority = Authority.create(_folder_of(folder), _now(), name=name, force=force)
     say(f"made {authority.cert}; issue certificates with `speck ca issue NAME --host ADDRESS`")
     _show(authority.list(), folder)
 
@@ -81,7 +81,7 @@ def issue(
     from speck.cli.messages import say
     from speck.tls.authority import Authority
 
-    authority = Authority(_at(folder))
+    authority = Authority(_folder_of(folder))
     issued = authority.issue(
         name, _now(), hosts=hosts, client=client, days=days, keystore=keystore, force=force
     )
@@ -114,7 +114,7 @@ def list_certificates(folder: Path | None) -> None:
     """List the authority and what it issued, with a warning 30 days before the end."""
     from speck.tls.authority import Authority
 
-    _show(Authority(_at(folder)).list(), folder)
+    _show(Authority(_folder_of(folder)).list(), folder)
 
 
 def _show(issued: list[Issued], folder: Path | None) -> None:
@@ -152,7 +152,7 @@ def _data(one: Issued, now: datetime) -> JsonObject:
     }
 
 
-def _at(folder: Path | None) -> Path:
+def _folder_of(folder: Path | None) -> Path:
     from speck.cli.offline import config_at
 
     return folder or config_at(None).home / "ca"

@@ -110,8 +110,8 @@ def _store_report(context: Context, session: Session, view: BrokerView) -> None:
         now = context.records.sessions.get(context.scope, session.client_id, session.site)
         if now is None or reported is None:
             return
-        noted = replace(now, skip=merge_taken(now.skip, reported.epochs()))
-        context.records.write(context.records.sessions.put(context.scope, noted))
+        updated = replace(now, skip=merge_taken(now.skip, reported.epochs()))
+        context.records.write(context.records.sessions.put(context.scope, updated))
 
 
 def _record_forgotten(context: Context, job_name: str) -> None:

@@ -77,10 +77,10 @@ class RemoteStorage(Storage):
         ]
 
     def make_folder(self, folder: str) -> None:
-        self._files.create_dir(self._at(folder), recursive=True)
+        self._files.create_dir(self._full_path(folder), recursive=True)
 
     def open(self, path: str) -> pa.NativeFile:
-        return self._files.open_input_file(self._at(path))
+        return self._files.open_input_file(self._full_path(path))
 
     def put(self, path: str, rows: pa.Table, metadata: Mapping[str, str]) -> None:
         # in memory first: a stream that is closed by an error would complete half a file
@@ -104,7 +104,7 @@ class RemoteStorage(Storage):
         self._upload(hide(path), out.getvalue())
 
     def move(self, path: str, to: str) -> None:
-        if self._files.get_file_info(self._at(path)).type != fs.FileType.File:
+        if self._files.get_file_info(self._full_path(path)).type != fs.FileType.File:
             return
         if self._has_rename:
             self._rename(path, to)
@@ -145,11 +145,13 @@ class RemoteStorage(Storage):
         return len(unfinished) + remove_leftovers(self.local)
 
     def _list(self, folder: str, *, recursive: bool) -> list[fs.FileInfo]:
-        selector = fs.FileSelector(self._at(folder), allow_not_found=True, recursive=recursive)
+        selector = fs.FileSelector(
+            self._full_path(folder), allow_not_found=True, recursive=recursive
+        )
         infos: list[fs.FileInfo] = self._files.get_file_info(selector)
         return infos
 
-    def _at(self, path: str) -> str:
+    def _full_path(self, path: str) -> str:
         return f"{self._base}/{path}" if path else self._base
 
     def _relative(self, path: str) -> str:
@@ -159,25 +161,25 @@ class RemoteStorage(Storage):
 
     def _upload(self, path: str, content: pa.Buffer) -> None:
         if self._has_rename:
-            self._files.create_dir(os.path.dirname(self._at(path)), recursive=True)
-        out = self._files.open_output_stream(self._at(path), compression=None)
+            self._files.create_dir(os.path.dirname(self._full_path(path)), recursive=True)
+        out = self._files.open_output_stream(self._full_path(path), compression=None)
         out.write(content)
         out.close()
 
     def _copy(self, path: str, to: str) -> None:
-        self._files.copy_file(self._at(path), self._at(to))
+        self._files.copy_file(self._full_path(path), self._full_path(to))
 
     def _rename(self, path: str, to: str) -> None:
-        self._files.create_dir(os.path.dirname(self._at(to)), recursive=True)
-        self._files.move(self._at(path), self._at(to))
+        self._files.create_dir(os.path.dirname(self._full_path(to)), recursive=True)
+        self._files.move(self._full_path(path), self._full_path(to))
 
     def _delete(self, path: str) -> None:
         with suppress(FileNotFoundError):
-            self._files.delete_file(self._at(path))
+            self._files.delete_file(self._full_path(path))
 
     def _delete_folder(self, folder: str) -> None:
         with suppress(FileNotFoundError):
-            self._files.delete_dir(self._at(folder))
+            self._files.delete_dir(self._full_path(folder))
 
 
 def open_s3(uri: str, local: Path, env: Mapping[str, str] | None = None) -> RemoteStorage:

@@ -12,7 +12,7 @@ import pytest
 from bench.common import RESULTS
 from bench.page.result import Result
 from bench.page.rewire import SECTION
-from bench.rewire import Change, Noted, faults_of, spread, under_way_in
+from bench.rewire import Change, EndTally, faults_of, spread, under_way_in
 from bench.taps import Stamps
 from bench.wirings import (
     BRANCHES,
@@ -103,7 +103,7 @@ def test_a_tap_takes_numbers_in_any_order_and_keeps_few() -> None:
 
 
 def test_what_comes_twice_is_noted_with_the_change_in_which_it_came() -> None:
-    tally = Noted()
+    tally = EndTally()
     tally.hear("p/1/1", b'{"n": 1}', 1.0)
     tally.during = 3
     tally.hear("p/1/1", b'{"n": 1}', 1.1)
