@@ -87,7 +87,7 @@ class Log:
         """All ends of windows that any stream has passed, rising; event time in ms."""
         return sorted({end for ends in self.passed.values() for end in ends})
 
-    def note(self, stream: str, detection: Detection, at: float) -> None:
+    def record(self, stream: str, detection: Detection, at: float) -> None:
         """A detection that is published at `at`."""
         self.rows.append(Row(stream, "", detection))
         ends = self.passed[stream]
@@ -235,7 +235,7 @@ class DetectionFeed:
             like.length_m,
             like.type,
         )
-        self.log.note(stream, detection, at)
+        self.log.record(stream, detection, at)
         self.log.published[stream, number] = at
         publisher.send(
             Message(

@@ -2,9 +2,9 @@
 
 Chains of jobs read a topic at an edge and end in the cloud; sites differ in the speed of their
 cores. The faults that real collectors meet are in it: sites that are silent for minutes, engines
-that start a job again
-(counters fall to 0), new incarnations, busy times that are not told, values that an engine gives
-twice, rows that were written twice, looks that come late, machines that others keep busy.
+that start a job again (counters fall to 0), new incarnations, busy times that are not reported,
+values that an engine gives twice, rows that were written twice, polls that come late, machines that
+others keep busy.
 
     python -m bench.samples FOLDER --jobs 1000 --sites 100 --hours 24
 
@@ -45,7 +45,7 @@ _CONTENDED_COST = 1.5
 
 
 @dataclass(slots=True)
-class _Looks:
+class _Polls:
     """The polls of one site: seconds since the start, and the values that the whole site shares."""
 
     at: np.ndarray
@@ -58,7 +58,7 @@ class _Run:
     """One job over all polls of its site."""
 
     truth: JobTruth
-    looks: _Looks
+    polls: _Polls
     attempt: np.ndarray
     restarts: np.ndarray
     segment: np.ndarray
@@ -66,8 +66,8 @@ class _Run:
     records: np.ndarray
     """Records taken in each interval that the new counters saw."""
     rate: np.ndarray
-    value_look: np.ndarray
-    """The look whose values a look tells (an earlier one where the engine was stale)."""
+    value_poll: np.ndarray
+    """The poll whose values each poll reports (an earlier one where the engine was stale)."""
 
 
 def generate(root: Path, spec: Spec) -> Truth:
@@ -83,7 +83,7 @@ def generate(root: Path, spec: Spec) -> Truth:
 class _Maker:
     def __init__(self, root: Path, spec: Spec, truth: Truth) -> None:
         self.root, self.spec, self.truth = root, spec, truth
-        self.looks: dict[str, _Looks] = {}
+        self.polls: dict[str, _Polls] = {}
         self.count = int(spec.hours * 3600 / spec.every_s)
         self.write = RowFiles(root, spec.start, truth.rows)
 
@@ -103,11 +103,11 @@ class _Maker:
                 8 * self.spec.jobs if cloud else 4 * busy_jobs + 8,
                 None if cloud else float(rng.choice([10, 50, 100])),
             )
-            self.looks[name] = self._looks(rng)
+            self.polls[name] = self._make_polls(rng)
         for name in names:
             self._site_rows(name, rng)
 
-    def _looks(self, rng: np.random.Generator) -> _Looks:
+    def _make_polls(self, rng: np.random.Generator) -> _Polls:
         spec, count = self.spec, self.count
         jitter = rng.uniform(-spec.jitter_s, spec.jitter_s, count)
         at = np.maximum(np.arange(count) * spec.every_s + spec.jitter_s + jitter, 0)
@@ -122,13 +122,13 @@ class _Maker:
         for first in range(0, count, of):
             if rng.random() < spec.contended:
                 host_cpu[first : first + of] = rng.uniform(0.7, 1.0)
-        return _Looks(at, silent, host_cpu)
+        return _Polls(at, silent, host_cpu)
 
     def _site_rows(self, name: str, rng: np.random.Generator) -> None:
-        site, looks = self.truth.sites[name], self.looks[name]
-        answered = np.flatnonzero(~looks.silent)
+        site, polls = self.truth.sites[name], self.polls[name]
+        answered = np.flatnonzero(~polls.silent)
         count = len(answered)
-        at = looks.at[answered]
+        at = polls.at[answered]
         columns: dict[str, Any] = {
             "site": same(name, count),
             "tier": same(site.tier, count),
@@ -140,7 +140,7 @@ class _Maker:
             "memory_bytes": rng.integers(300_000_000, 400_000_000, count),
             "heap_used_bytes": rng.integers(50_000_000, 200_000_000, count),
             "heap_max_bytes": np.full(count, 256_000_000),
-            "host_cpu": looks.host_cpu[answered],
+            "host_cpu": polls.host_cpu[answered],
             "host_cores": np.full(count, max(4, int(site.cores)), np.int32),
         }
         if site.uplink_mbps is not None:
@@ -240,22 +240,22 @@ class _Maker:
 
     def _run(self, rng: np.random.Generator, job: JobTruth, offered: np.ndarray) -> _Run:
         spec, count = self.spec, self.count
-        looks = self.looks[job.site]
+        polls = self.polls[job.site]
         rate = offered * rng.normal(1, 0.05, count).clip(0.5, 1.5)
         if job.saturated:
             rate = np.minimum(rate, 1 / job.core_s_per_record)
         again = events(rng, count, spec.restarts_per_hour * spec.hours)
         fresh = events(rng, count, spec.incarnations_per_hour * spec.hours)
         begins = again | fresh
-        up_s = np.diff(looks.at, prepend=looks.at[0] - spec.every_s)
+        up_s = np.diff(polls.at, prepend=polls.at[0] - spec.every_s)
         up_s = np.where(begins, up_s * rng.uniform(0.1, 0.9, count), up_s)
         segment = np.cumsum(begins)
         attempt = 1 + np.cumsum(fresh)
         restarts = since(np.cumsum(again), np.cumsum(fresh))
         numbers = np.arange(count)
         stale = (rng.random(count) < spec.stale) & ~begins & (numbers > 0)
-        value_look = np.maximum.accumulate(np.where(stale, 0, numbers))
-        answers = ~looks.silent
+        value_poll = np.maximum.accumulate(np.where(stale, 0, numbers))
+        answers = ~polls.silent
         self.truth.faults["stale"] += int((stale & answers).sum()) * job.tasks
         self.truth.faults["resets"] += int(begins.sum())
         mean = float((rate * up_s).sum() / up_s.sum())
@@ -270,7 +270,7 @@ class _Maker:
                 "wan_bytes_per_s": mean * crossing,
             }
         )
-        return _Run(truth, looks, attempt, restarts, segment, up_s, rate * up_s, rate, value_look)
+        return _Run(truth, polls, attempt, restarts, segment, up_s, rate * up_s, rate, value_poll)
 
     def _task_rows(
         self, rng: np.random.Generator, run: _Run
@@ -296,10 +296,10 @@ class _Maker:
     ) -> tuple[np.ndarray, dict[str, Any]]:
         """Rows of one subtask: it has `share` of the records and `cost_share` of their cost."""
         number, tasks, subtask, several = place
-        job, looks, count = run.truth, run.looks, self.count
+        job, polls, count = run.truth, run.polls, self.count
         first, last = number == 0, number == tasks - 1
-        keep, repeats = self._pick_looks(rng, run)
-        cost = np.where(looks.host_cpu > CONTENDED, _CONTENDED_COST, 1.0) * cost_share
+        keep, repeats = self._pick_polls(rng, run)
+        cost = np.where(polls.host_cpu > CONTENDED, _CONTENDED_COST, 1.0) * cost_share
         busy = run.records * job.core_s_per_record * 1000 * cost * rng.normal(1, 0.02, count)
         held = run.up_s * 1000 * job.back_pressured
         busy = np.clip(busy, 0, run.up_s * 1000 - held)
@@ -307,7 +307,7 @@ class _Maker:
         records_in = total(run.records * share, run.segment)
         # of the job's selectivity, its last task has all
         records_out = records_in * job.selectivity if last else records_in
-        take = run.value_look[keep]
+        take = run.value_poll[keep]
 
         def whole(counter: np.ndarray) -> np.ndarray:
             return np.repeat(np.floor(counter[take]).astype(np.int64), repeats)
@@ -316,7 +316,7 @@ class _Maker:
             return np.repeat(total(each, run.segment)[take], repeats)
 
         rows = int(repeats.sum())
-        checkpoint = (looks.at / 10).astype(np.int64) + 1
+        checkpoint = (polls.at / 10).astype(np.int64) + 1
         names = [incarnation_of(job.job_name, n) for n in range(1, int(run.attempt[-1]) + 1)]
         columns: dict[str, Any] = {
             "job_name": same(job.job_name, rows),
@@ -338,19 +338,19 @@ class _Maker:
             "checkpoint_id": whole(checkpoint),
             "checkpoint_bytes": np.full(rows, job.state_bytes),
             "checkpoint_ms": np.repeat(rng.integers(5, 60, count)[take], repeats),
-            "host_cpu": np.repeat(looks.host_cpu[keep], repeats),
+            "host_cpu": np.repeat(polls.host_cpu[keep], repeats),
         }
         if first:
             columns["bytes_in"] = whole(np.floor(records_in) * job.bytes_in_per_record)
         if last:
             columns["bytes_out"] = whole(np.floor(records_out) * job.bytes_out_per_record)
         faults = self.truth.faults
-        faults["contended"] += int((looks.host_cpu[keep] > CONTENDED).sum())
-        return np.repeat(looks.at[keep], repeats), columns
+        faults["contended"] += int((polls.host_cpu[keep] > CONTENDED).sum())
+        return np.repeat(polls.at[keep], repeats), columns
 
-    def _pick_looks(self, rng: np.random.Generator, run: _Run) -> tuple[np.ndarray, np.ndarray]:
+    def _pick_polls(self, rng: np.random.Generator, run: _Run) -> tuple[np.ndarray, np.ndarray]:
         """The polls that have a row, and how many each has."""
-        lost = (rng.random(self.count) < self.spec.missed) | run.looks.silent
+        lost = (rng.random(self.count) < self.spec.missed) | run.polls.silent
         keep = np.flatnonzero(~lost)
         repeats = 1 + (rng.random(len(keep)) < self.spec.duplicates)
         self.truth.faults["lost"] += int(lost.sum())
@@ -373,10 +373,10 @@ class _Maker:
         job, spec = run.truth, self.spec
         step = max(1, round(spec.links_every_s / spec.every_s))
         some = np.arange(0, self.count, step)
-        some = some[~run.looks.silent[some]]
+        some = some[~run.polls.silent[some]]
         messages_in = np.floor(total(run.records, np.cumsum(np.diff(run.attempt, prepend=1))))
         rows = len(some)
-        grows = 0.5 * job.in_rate * run.looks.at if job.saturated else 0
+        grows = 0.5 * job.in_rate * run.polls.at if job.saturated else 0
         lag = np.int64(rng.integers(0, 20, self.count) + grows)
         ends = (
             ("reader", job.source_site, f"{job.composition}-t{index}", "", messages_in),
@@ -396,14 +396,14 @@ class _Maker:
                 "messages": np.int64(counted[some]),
                 "lag": lag[some] if messages is not None else None,
             }
-            tables.append((run.looks.at[some], columns))
+            tables.append((run.polls.at[some], columns))
         return tables
 
     def _plan_rows(self, run: _Run, index: int) -> list[tuple[np.ndarray, dict[str, Any]]]:
         """When an incarnation is first seen, and each hour."""
         job = run.truth
-        answered = np.flatnonzero(~run.looks.silent)
-        hours = np.diff(np.floor(run.looks.at[answered] / 3600), prepend=-1) > 0
+        answered = np.flatnonzero(~run.polls.silent)
+        hours = np.diff(np.floor(run.polls.at[answered] / 3600), prepend=-1) > 0
         some = answered[hours | (np.diff(run.attempt[answered], prepend=0) > 0)]
         words = {
             1: ("Source: speck -> map -> Sink: speck",),
@@ -430,7 +430,7 @@ class _Maker:
                 "pinned": np.full(rows, False),
                 "stateful": None,
             }
-            tables.append((run.looks.at[some], columns))
+            tables.append((run.polls.at[some], columns))
         return tables
 
 

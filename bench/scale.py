@@ -211,19 +211,19 @@ class Size:
             self.cpu_of("register", self.register)
             self.cpu_of("plan", lambda: self.plans("many"), times=REPEATS)
             self.cpu_of("apply", self.apply)
-            self.note("rss_mb", rss_mb(server.process.pid))
+            self.record("rss_mb", rss_mb(server.process.pid))
             self.cpu_of("noop", self.apply_again, times=REPEATS)
             self.result["reads"] = self.reads()
             self.result["watch"] = self.measure_watch(server)
-            self.note("store_bytes", size_of(self.home / "store"))
-            self.note("rss_after_mb", rss_mb(server.process.pid))
+            self.record("store_bytes", size_of(self.home / "store"))
+            self.record("rss_after_mb", rss_mb(server.process.pid))
         times = [self.restart() for _ in range(1 if self.sites > 300 else REPEATS)]
         for name, seconds in zip(("ready", "looked"), zip(*times, strict=True), strict=True):
-            self.note(f"restart_{name}_s", statistics.median(seconds))
+            self.record(f"restart_{name}_s", statistics.median(seconds))
         self.collect_s = COLLECT_S[self.sites > 300]
         with self.service(self.collect_s) as server:
             self.result["collector"] = self.measure_collector(server)
-        self.note("took_s", time.monotonic() - began)
+        self.record("took_s", time.monotonic() - began)
         return self.result
 
     def measure_whole(self) -> JsonObject:
@@ -235,7 +235,7 @@ class Size:
             self.cpu_of("apply", lambda: self.apply("one"))
             self.cpu_of("noop", lambda: self.apply_again("one"), times=REPEATS)
             self.result["change"] = self.read("change", f"/changes/{self.change}")
-            self.note("rss_mb", rss_mb(server.process.pid))
+            self.record("rss_mb", rss_mb(server.process.pid))
         return self.result
 
     @contextmanager
@@ -252,7 +252,7 @@ class Size:
         assert self._api is not None
         return self._api
 
-    def note(self, name: str, value: float) -> None:
+    def record(self, name: str, value: float) -> None:
         self.result[name] = round(value, 4)
         say(f"  {self.sites} sites: {name} {self.result[name]}")
 
@@ -264,7 +264,7 @@ class Size:
             began = time.perf_counter()
             action()
             seconds.append(time.perf_counter() - began)
-        self.note(f"{name}_s", statistics.median(seconds))
+        self.record(f"{name}_s", statistics.median(seconds))
         by_process = self.cores_since(before, sum(seconds))
         self.result.setdefault("cores", {})[name] = by_process
         say(f"  {self.sites} sites: cores {by_process}")

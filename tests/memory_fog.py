@@ -232,7 +232,7 @@ def _watching_writes(turns: Turns, *, at_writes: bool) -> Iterator[None]:
     class WatchedSessions(SessionLocks):
         def __init__(self, scheduler: Scheduler) -> None:
             super().__init__(scheduler)
-            self.noting = Watched(scheduler)
+            self.writing = Watched(scheduler)
 
     write, first = Records.write, getcurrent()
 

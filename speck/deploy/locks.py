@@ -39,6 +39,6 @@ class SessionLocks:
         self.reserving = NamedLocks(scheduler)
         """Held while a session is made, renewed or ended at its broker, and while it is stored that
         its reader begins: that broker may hang, but holds up nobody else."""
-        self.noting = NamedLocks(scheduler)
+        self.writing = NamedLocks(scheduler)
         """Held while its record is read and written: several producers may leave its link at the
         same time. Each session has its own, so that the writes of many share a sync."""

@@ -41,7 +41,7 @@ class _SiteShape:
     speed: float | None
     broker: str = MOSQUITTO
 
-    def place(self, host: str, *, encrypted: bool) -> SiteRecord:
+    def choose_ports(self, host: str, *, encrypted: bool) -> SiteRecord:
         """The site on a host, with free ports there."""
         first_of_broker = kafka.PORT if self.broker == KAFKA else mosquitto.PORT
         broker, engine, agent = (
@@ -315,7 +315,7 @@ class Fog(SiteProcesses):
             shape.checkpoint_interval_s,
             shape.credentials,
             tuple(
-                site.place(host, encrypted=shape.authority is not None)
+                site.choose_ports(host, encrypted=shape.authority is not None)
                 for host, site in zip(hosts, shape.sites, strict=True)
             ),
             shared=shared is not False,

@@ -70,7 +70,7 @@ class FormerEpochs:
         return is_stored
 
     def _add(self, scope: str, client_id: str, site: str, sent: Sent, add: _Add) -> None:
-        with self._changes.session_locks.noting[client_id]:
+        with self._changes.session_locks.writing[client_id]:
             session = self._records.sessions.get(scope, client_id, site)
             if session is None or not session.reserved:
                 return

@@ -327,7 +327,7 @@ class LostSessions:
             others = [s for _, s in sessions.at_broker_of(site) if not s.released]
             if not any(each.client_id == client_id for each in others):
                 _release_at(self._records, self._connections, site, client_id, session.link.topic)
-            with self._locks.noting[client_id]:
+            with self._locks.writing[client_id]:
                 if sessions.get(scope, client_id, site) == session:
                     self._records.write(sessions.drop(scope, client_id, site))
         LOG.info("the session of %s at %s is ended: its broker answers", client_id, site)

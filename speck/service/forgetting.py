@@ -199,7 +199,7 @@ class Forgetting:
     def _noting(self, scopes: Iterable[str]) -> AbstractContextManager[None]:
         """Hold the records of all sessions of these scopes."""
         sessions = (each for scope in scopes for each in self._records.sessions.of_scope(scope))
-        return self._changes.session_locks.noting.all_of(each.client_id for each in sessions)
+        return self._changes.session_locks.writing.all_of(each.client_id for each in sessions)
 
     def _end_changes(self, scopes: Iterable[str]) -> list[str]:
         """End the changes under way in these scopes; returns their ids."""

@@ -210,8 +210,8 @@ class Sites:
             self._site(name)
             self._refuse_busy(name, "remove")
             sessions = self._records.sessions
-            noting = self._changes.session_locks.noting
-            with noting.all_of(session.client_id for _, session in sessions.at_broker_of(name)):
+            writing = self._changes.session_locks.writing
+            with writing.all_of(session.client_id for _, session in sessions.at_broker_of(name)):
                 self._records.write(
                     self._records.drop_site(name),
                     *(

@@ -73,7 +73,7 @@ class ChangeRunner:
         try:
             # taken last: who stores a last number holds back new changes first
             sessions = self._ledger.list_sessions(adopted)
-            with self._changes.session_locks.noting.all_of(sessions):
+            with self._changes.session_locks.writing.all_of(sessions):
                 self._ledger.accept(change, batch, adopted)
         except BaseException:
             self._changes.remove(running)

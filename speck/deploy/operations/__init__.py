@@ -142,7 +142,7 @@ class Operations:
     def storing(self, outcomes: Iterable[Done]) -> AbstractContextManager[None]:
         """Held while these are stored: who has read the record of a session that one of them
         writes, and is about to write it, does so before."""
-        return self._context.noting.all_of(name for each in outcomes for name in each.sessions)
+        return self._context.writing.all_of(name for each in outcomes for name in each.sessions)
 
     def _find_elapsed(self, operation: Limited) -> float:
         """Seconds since an earlier plan of the change began this operation, and did not end it."""

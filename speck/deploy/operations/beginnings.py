@@ -64,7 +64,7 @@ def record_accepted(
     forgotten the job."""
     job, records = incarnation.job, context.records
     accepted = replace(incarnation, start=StartState.ACCEPTED)
-    with context.noting[context.source_client_id(job)]:
+    with context.writing[context.source_client_id(job)]:
         records.write(
             records.incarnations.put(context.scope, accepted), put_begun(context, job), event or {}
         )
@@ -79,7 +79,7 @@ def commit(context: Context, operation: Start) -> None:
     there = records.inventory(scope).sessions if operation.commits else ()
     names = {each.client_id for each in there} | {client_id for client_id, *_ in operation.commits}
     # a handover may change them meanwhile, and which of them another one is read instead of
-    with context.noting.all_of(names):
+    with context.writing.all_of(names):
         for client_id, job, starts_later in operation.commits:
             session = records.sessions.get(scope, client_id, job.source_site)
             if session is None or session.link != job.source or not session.usable:
@@ -106,7 +106,7 @@ def record_forms(context: Context, starts: Iterable[Start]) -> None:
     ended early wanted other sinks."""
     jobs, records = [start.job for start in starts], context.records
     batch: Batch = {}
-    with context.noting.all_of(map(context.source_client_id, jobs)):
+    with context.writing.all_of(map(context.source_client_id, jobs)):
         for job in jobs:
             session = context.find_session(job)
             if session is None or session.begun or session.job is None or not session.reserved:

@@ -156,7 +156,7 @@ def switch(context: Context, operation: Switch, doubt: Doubt | None = None) -> O
         waiting = _judge(context, site, readers, view, doubt, go_on)
         if waiting is not None:
             return waiting
-    with context.noting.all_of(names):
+    with context.writing.all_of(names):
         context.records.write(_put_switch(context, operation, views, joined))
     return Done()
 

@@ -47,13 +47,13 @@ class Context:
     session_locks: SessionLocks = field(default_factory=SessionLocks)
 
     @property
-    def noting(self) -> NamedLocks:
+    def writing(self) -> NamedLocks:
         """By client id: held while the record of its session is read and written."""
-        return self.session_locks.noting
+        return self.session_locks.writing
 
     def store(self, outcome: Done) -> None:
         """Store an outcome that is not the last one of its operation."""
-        with self.noting.all_of(outcome.sessions):
+        with self.writing.all_of(outcome.sessions):
             self.records.write(outcome.batch())
 
     @property

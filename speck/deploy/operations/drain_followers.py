@@ -53,7 +53,7 @@ class DrainFollowers:
         at the same time."""
         context = self._context
         for client_id in sorted(self._client_ids):
-            with context.noting[client_id]:
+            with context.writing[client_id]:
                 session = context.records.sessions.get(
                     context.scope, client_id, self._operation.site
                 )

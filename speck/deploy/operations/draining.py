@@ -251,7 +251,7 @@ class Draining:
         that is killed before the handover may forget that."""
         numbers = tuple((p, e, n) for (p, e), n in sorted(owed.items()))
         taken = view.taken.get(self.operation.client_id) if view is not None else None
-        with self.context.noting[self.operation.client_id]:
+        with self.context.writing[self.operation.client_id]:
             session = self._session()
             if session is None:
                 return

@@ -106,7 +106,7 @@ def keep_report(
 
 def _store_report(context: Context, session: Session, view: BrokerView) -> None:
     reported = view.taken.get(session.client_id)
-    with context.noting[session.client_id]:
+    with context.writing[session.client_id]:
         now = context.records.sessions.get(context.scope, session.client_id, session.site)
         if now is None or reported is None:
             return

@@ -40,7 +40,7 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
 
 def _reserve(context: Context, operation: Reserve, view: BrokerView | None) -> None:
     broker = context.connections.broker(operation.site)
-    with context.noting[operation.client_id]:
+    with context.writing[operation.client_id]:
         known = _find_known(context, operation)
         session = _intend(operation, known)
         context.records.write(context.records.sessions.put(context.scope, session))
@@ -56,7 +56,7 @@ def _reserve(context: Context, operation: Reserve, view: BrokerView | None) -> N
     if view is not None and not (last or made.existed):
         last = view.find_last(operation.link.topic, operation.sinks)
     since = tuple(sorted((*key, n) for key, n in last.items())) if known is None and last else None
-    with context.noting[operation.client_id]:
+    with context.writing[operation.client_id]:
         now = context.records.sessions.get(context.scope, operation.client_id, operation.site)
         made_session = replace(now or session, reserved=True)
         if since is not None:
@@ -112,7 +112,7 @@ def release(context: Context, operation: Release) -> Outcome:
             f" {operation.site} has forgotten is sent again first"
         )
     with context.reserving[operation.client_id]:
-        with context.noting.all_of((operation.client_id, *_list_instead(context, operation))):
+        with context.writing.all_of((operation.client_id, *_list_instead(context, operation))):
             stored = records.sessions.get(context.scope, operation.client_id, operation.site)
             if view is not None and operation.guarded:
                 _refuse_to_drop(operation, view, stored)
@@ -163,7 +163,7 @@ def give_up_release(context: Context, operation: Release, why: str) -> Done:
     """Drop a session whose broker does not answer. It is ended there once the broker answers
     (`speck.monitor.lost_sessions`)."""
     records = context.records
-    with context.noting.all_of((operation.client_id, *_list_instead(context, operation))):
+    with context.writing.all_of((operation.client_id, *_list_instead(context, operation))):
         stored = records.sessions.get(context.scope, operation.client_id, operation.site)
         dropped = find_dropped(operation, stored, None)
         session = _begin_release(operation, stored, dropped)
@@ -238,7 +238,7 @@ def hand_over(context: Context, operation: HandOver, doubt: Doubt | None = None)
         if waiting is not None:
             return waiting
     # it may be handed over to several at once, and a start may commit a cut of theirs
-    with context.noting.all_of((operation.former, operation.client_id, *operation.others)):
+    with context.writing.all_of((operation.former, operation.client_id, *operation.others)):
         context.records.write(put_handover(context, operation, view))
     return Done()
 
@@ -347,7 +347,7 @@ def record_owed(
     view = context.views.view(site)
     reports = [view.sent[sink] for sink in view.sinks_of(link.topic, sinks)]
     for client_id in readers if reports else ():
-        with context.noting[client_id]:
+        with context.writing[client_id]:
             _add_owed(context, site, client_id, reports, view)
 
 

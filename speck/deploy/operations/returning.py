@@ -139,7 +139,7 @@ def _leave(context: Context, operation: Return) -> None:
     records = context.records
     names = {each.client_id for each in records.inventory(context.scope).sessions}
     # not with the outcome: two jobs that come back at once may change the same sessions
-    with context.noting.all_of(names):
+    with context.writing.all_of(names):
         sessions = [s for s in records.inventory(context.scope).sessions if s.client_id in names]
         records.write(_put_left(context, operation, sessions))
 

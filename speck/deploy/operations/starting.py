@@ -86,7 +86,7 @@ def _record_last_epoch(context: Context, old: Incarnation | None) -> None:
 def _stop_counting(context: Context, site: str, names: Sequence[str]) -> None:
     sessions = context.records.sessions
     for name in names:
-        with context.noting[name]:
+        with context.writing[name]:
             session = sessions.get(context.scope, name, site)
             if session is not None and session.reserved:  # it is not being released
                 uncounted = replace(session, fed_outside=True)
@@ -134,7 +134,7 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
 def _record_lost(context: Context, session: Session, former: Session) -> None:
     """Store that a session is to be made again, and follows the one before it until then."""
     sessions, scope = context.records.sessions, context.scope
-    with context.noting.all_of((session.client_id, former.client_id)):
+    with context.writing.all_of((session.client_id, former.client_id)):
         own = sessions.get(scope, session.client_id, session.site)
         old = sessions.get(scope, former.client_id, former.site)
         if own is None or old is None:  # released meanwhile
@@ -207,7 +207,7 @@ def _submit(
     )
     client_id = context.source_client_id(job)
     # a renewal that is under way would disconnect the reader; none begins once this is stored
-    with context.reserving[client_id], context.noting[client_id]:
+    with context.reserving[client_id], context.writing[client_id]:
         context.records.write(
             context.records.incarnations.put(context.scope, incarnation),
             _reads_again(context, operation),

@@ -17,15 +17,15 @@ def log(*published: tuple[str, int, float]) -> Log:
     """(stream, event time in ms, moment) of each detection, windows of 500 ms."""
     written_log = Log(500, [], {stream: {} for stream in STREAMS["A"]})
     for stream, time_ms, at in published:
-        written_log.note(stream, make_detection(time_ms), at)
+        written_log.record(stream, make_detection(time_ms), at)
     return written_log
 
 
 def test_a_window_is_complete_with_the_last_streams_first_message_past_its_end() -> None:
     written_log = log(("A1", 400, 1.0), ("A2", 500, 2.0), ("A1", 501, 3.0), ("A3", 499, 4.0))
     assert written_log.closed_at(STREAMS["A"], 500) is None
-    written_log.note("A3", make_detection(700), 5.0)
-    written_log.note("A1", make_detection(999), 6.0)
+    written_log.record("A3", make_detection(700), 5.0)
+    written_log.record("A1", make_detection(999), 6.0)
     assert written_log.closed_at(STREAMS["A"], 500) == 5.0
     assert written_log.closed_at(("A1",), 500) == 3.0
 

@@ -284,7 +284,7 @@ def test_an_adoption_takes_sessions_in_as_whoever_writes_them_leaves_them(
     service.jobs.post(job("A"), LIMIT_S)
     sessions, alone = service.records.sessions, composition_of_one("A")
     [before] = sessions.of_scope(alone)
-    locks = service.changes.session_locks.noting
+    locks = service.changes.session_locks.writing
     wanted, all_of = threading.Event(), locks.all_of
 
     def announce(names: Iterable[str]) -> AbstractContextManager[None]:

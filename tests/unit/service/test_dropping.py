@@ -195,7 +195,7 @@ class BusyLocks(NamedLocks):
 def test_an_epoch_is_added_to_what_others_write_to_the_session(service: Service) -> None:
     begin(service, 7)
     poll_until_known(service)
-    service.changes.session_locks.noting = BusyLocks(service)
+    service.changes.session_locks.writing = BusyLocks(service)
     restart_sink(service, number=0)
     wait_for(lambda: poll(service) and outside_session(service).owed)
     assert outside_session(service).undrained
@@ -212,7 +212,7 @@ def test_what_is_forgotten_is_not_written_again_by_others(service: Service, what
             held.append(name)
             return super().__getitem__(name)
 
-    locks.noting = Locks()
+    locks.writing = Locks()
     reader = outside_session(service).client_id
     if what == "site":
         service.forgetting.site("edge-a", force=True)

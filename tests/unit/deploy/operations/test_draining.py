@@ -734,7 +734,7 @@ def test_a_session_is_read_under_its_lock_by_whoever_writes_it(
 ) -> None:
     locks = BusyLocks(bench)
     session_locks = SessionLocks()
-    session_locks.noting = locks
+    session_locks.writing = locks
     context = replace(reader.context(), session_locks=session_locks)
     client_id = context.source_client_id(job("A"))
     put(bench, session(client_id, "A", **own), session(NEW, "New", **new))
