@@ -6,13 +6,19 @@ Raises RefusedAnswer, and what reading an answer raises that did not come from F
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Callable
 
 from binders.flink import check as checks
-from binders.flink.jvm import Jvm
+from binders.flink.jvm import Jvm, metaspace_finding
 from binders.flink.rest import FlinkRest, RefusedAnswer
 from binders.flink.settings import Settings
+from speck.errors import TransientError
 from speck.model.finding import Finding
-from speck.model.observation import EngineJob
+from speck.model.observation import EngineJob, EngineView, RunState
+
+JOBS_CHECKED = 20
+"""The most running jobs whose checkpoint configuration `check` reads."""
 
 INTERVALS_KEPT = 10_000
 """The most jobs whose checkpoint interval is cached."""
@@ -37,6 +43,18 @@ class Configuration:
                 self._settings = settings
         return settings
 
+    def outwait_checkpoint_cache(self, since_end_ms: float, most_s: float) -> None:
+        """Wait until what the engine says of the checkpoints of a job that ended so long ago is no
+        older than its end. Raises TransientError if that takes more than `most_s`."""
+        remaining_s = (self.settings().checkpoint_cache_ms - since_end_ms) / 1000
+        if remaining_s > most_s:
+            raise TransientError(
+                f"cannot determine the newest checkpoint: the engine at {self._rest.address} may"
+                f" answer from its cache for {remaining_s:.0f} s more; set"
+                " rest.cache.checkpoint-statistics.timeout: 500"
+            )
+        time.sleep(max(0.0, remaining_s))
+
     def jvm(self) -> Jvm:
         """The JobManager's JVM; empty for one that does not describe it (Flink before 1.15)."""
         try:
@@ -46,7 +64,21 @@ class Configuration:
                 raise
             return Jvm()
 
-    def check_job(self, job: EngineJob) -> Finding | None:
+    def check(
+        self, view: EngineView, read_metaspace: Callable[[], tuple[int | None, int | None]]
+    ) -> list[Finding]:
+        """Find settings that would lose data or starve jobs, of the cluster and of the first
+        `JOBS_CHECKED` jobs that run."""
+        version = checks.version_finding(view.version)
+        if version is not None and version.severity == "error":
+            return [version]  # it may not even report its settings
+        findings = checks.findings(self.settings(refresh=True), view, self.jvm())
+        running = [job for job in view.jobs.values() if job.state is RunState.RUNNING]
+        of_jobs = [self._check_job(job) for job in running[:JOBS_CHECKED]]
+        of_jobs += [version, metaspace_finding(*read_metaspace())]
+        return findings + [finding for finding in of_jobs if finding is not None]
+
+    def _check_job(self, job: EngineJob) -> Finding | None:
         """Check how a running job takes checkpoints."""
         try:
             config = self._rest.get(f"/jobs/{job.engine_job_id}/checkpoints/config")

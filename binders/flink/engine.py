@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,12 +13,13 @@ from binders.flink import answers
 from binders.flink import check as checks
 from binders.flink.artifacts import CALIBRATION, judge_jar
 from binders.flink.configuration import Configuration
+from binders.flink.counters import read_counters
 from binders.flink.ends import read_last_end
-from binders.flink.fence_jar import FENCE_CLASS, write_fence_jar
+from binders.flink.fence_jar import make_fence
 from binders.flink.jars import JarStore
-from binders.flink.jvm import metaspace_finding
 from binders.flink.layout import LAYOUT
-from binders.flink.measuring import Measuring, metric_queries
+from binders.flink.mains import Mains
+from binders.flink.measuring import Measuring
 from binders.flink.rest import FlinkRest, NoAnswerInTimeError, RefusedAnswer
 from speck.binding import (
     AddressRules,
@@ -56,9 +56,6 @@ UPLOAD_S = 60.0
 CHECK_S = 15.0
 """The time limit of all requests of a check together."""
 
-JOBS_CHECKED = 20
-"""The most running jobs whose checkpoint configuration `check` reads."""
-
 
 class FlinkEngine:
     """One Flink cluster at `target.address` (http[s]://host:port of its REST API)."""
@@ -75,8 +72,8 @@ class FlinkEngine:
             target.address, target.timeout_s, target.on_request, target.credentials
         )
         self._timeout_s = target.timeout_s
-        self._main_s = target.main_timeout_s
         self._jars = JarStore(self._rest, max(UPLOAD_S, target.timeout_s))
+        self._mains = Mains(self._rest, self._jars, target.main_timeout_s)
         self._measuring = Measuring(self._rest)
         self._configuration = Configuration(self._rest)
 
@@ -114,7 +111,7 @@ class FlinkEngine:
         called it."""
         try:
             with self._translate_errors(f"try main of {submission.job_name}"):
-                answer = self._with_jar(submission, "plan", _plan_body(submission))
+                answer = self._mains.run(submission, "plan")
                 return Trial(parallelism=answers.highest_parallelism(answer["plan"]))
         except EngineRefusedError as error:
             cause = error.__cause__
@@ -129,13 +126,13 @@ class FlinkEngine:
         refused savepoint, which uses the id up), MainTimeoutError if its `main` does not return in
         time, EngineRefusedError if it refuses otherwise.
         """
-        body = _plan_body(submission) | {"allowNonRestoredState": False}
+        body: dict[str, Any] = {"allowNonRestoredState": False}
         if submission.state is not None:
             # NO_CLAIM: speck keeps the state, and may restore it again
             body |= {"savepointPath": submission.state, "claimMode": "NO_CLAIM"}
         try:
             with self._translate_errors(f"start {submission.job_name}"):
-                self._with_jar(submission, "run", body)
+                self._mains.run(submission, "run", body)
                 return None
         except DuplicateJobError:
             raise
@@ -159,18 +156,8 @@ class FlinkEngine:
         It does not ask for the job itself: such requests wait for a thread, all of which may be
         held by trials that hang."""
         with TemporaryDirectory(prefix="speck-") as folder:
-            jar, sha256 = write_fence_jar(Path(folder))
-            nowhere = f"file:///speck/fenced/{engine_job_id}"
-            fence = Submission(
-                engine_job_id,
-                "the fence",
-                Artifact(sha256, jar, ArtifactKind.JAR),
-                FENCE_CLASS,
-                (),
-                state=nowhere,
-            )
             try:
-                self.submit(fence)
+                self.submit(make_fence(engine_job_id, Path(folder)))
             except DuplicateJobError:
                 raise
             except (MainTimeoutError, NoAnswerInTimeError) as error:
@@ -189,7 +176,7 @@ class FlinkEngine:
     def status(self, engine_job_id: str) -> RunState | None:
         """Return the incarnation's state; None only if Flink reports that it knows no such job."""
         with self._translate_errors(f"read the state of job {engine_job_id}"):
-            job = self._job(engine_job_id)
+            job = self._rest.find(f"/jobs/{engine_job_id}")
             return answers.job_state(job) if job is not None else None
 
     def has_finished(self, engine_job_id: str) -> bool:
@@ -199,9 +186,7 @@ class FlinkEngine:
             job = self._known_job(engine_job_id, "read the end of")
             if answers.job_state(job) is not RunState.FINISHED:
                 return False
-            end_ms = answers.end_ms(self._rest.get("/jobs/overview"), engine_job_id)
-            if end_ms is not None:
-                self._outwait_cache(answers.engine_clock_ms(job) - end_ms)
+            self._outwait_cache(engine_job_id, job)
             try:
                 checkpoints = self._rest.get(f"/jobs/{engine_job_id}/checkpoints")
             except RefusedAnswer as refused:
@@ -246,7 +231,7 @@ class FlinkEngine:
             progress = answers.savepoint_progress(self._rest.get(path))
             if progress.done:
                 return progress
-            checkpoints = self._unless_unknown(f"/jobs/{engine_job_id}/checkpoints")
+            checkpoints = self._rest.find(f"/jobs/{engine_job_id}/checkpoints")
             return answers.with_subtasks(progress, checkpoints) if checkpoints else progress
 
     def cancel(self, engine_job_id: str) -> None:
@@ -269,15 +254,12 @@ class FlinkEngine:
         """
         with self._translate_errors(f"read the checkpoints of job {engine_job_id}"):
             job = self._known_job(engine_job_id, "read the checkpoints of")
-            # the job, too, may come from a cache and still be RUNNING there; this list does not
-            end_ms = answers.end_ms(self._rest.get("/jobs/overview"), engine_job_id)
-            if end_ms is not None:
-                self._outwait_cache(answers.engine_clock_ms(job) - end_ms)
+            has_ended = self._outwait_cache(engine_job_id, job)
             checkpoints = self._rest.get(f"/jobs/{engine_job_id}/checkpoints")
             try:
                 return answers.newest_state(checkpoints)
             except EngineRefusedError as error:
-                if end_ms is not None or not answers.any_discarded(checkpoints):
+                if has_ended or not answers.any_discarded(checkpoints):
                     raise
                 # it runs: newer checkpoints have replaced all those in the engine's cache
                 raise TransientError(
@@ -302,7 +284,7 @@ class FlinkEngine:
     def exceptions(self, engine_job_id: str) -> list[JobException]:
         """Return the failures of the incarnation, newest first; empty if the job is not known."""
         with self._translate_errors(f"read exceptions of job {engine_job_id}"):
-            answer = self._unless_unknown(f"/jobs/{engine_job_id}/exceptions")
+            answer = self._rest.find(f"/jobs/{engine_job_id}/exceptions")
             return answers.job_exceptions(answer) if answer is not None else []
 
     def last_end(self) -> EngineEnd | None:
@@ -319,16 +301,10 @@ class FlinkEngine:
     def metrics(self, engine_job_id: str) -> Mapping[str, float]:
         """Return counters summed over subtasks: those of operators, e.g.
         `Source__mqtt.numRecordsOut`, and `<vertex id>.accumulateBusyTimeMs` (Idle, BackPressured).
-
-        Sends one request, and two for each vertex. Values are as old as the engine's
-        `metrics.fetcher.update-interval`, and older in the first answer after a pause.
-        """
+        Values are as old as the engine's `metrics.fetcher.update-interval`, and older in the first
+        answer after a pause."""
         with self._translate_errors(f"read metrics of job {engine_job_id}"):
-            totals: dict[str, float] = {}
-            for vertex in self._rest.get(f"/jobs/{engine_job_id}")["vertices"]:
-                for name, value in self._vertex_metrics(engine_job_id, str(vertex["id"])).items():
-                    totals[name] = totals.get(name, 0.0) + value
-            return totals
+            return read_counters(self._rest, engine_job_id)
 
     def is_connected(self, engine_job_id: str) -> bool | None:
         """Return what the connector of its source reports; its requests are those of `metrics`."""
@@ -342,18 +318,8 @@ class FlinkEngine:
 
     def check(self) -> list[Finding]:
         """Find settings that would lose data or starve jobs, each with its line of config.yaml."""
-        within = self._rest.within(CHECK_S)
-        with within, self._translate_errors("read the engine's settings"):
-            view = self.view()
-            version = checks.version_finding(view.version)
-            if version is not None and version.severity == "error":
-                return [version]  # it may not even tell its settings
-            settings = self._configuration.settings(refresh=True)
-            findings = checks.findings(settings, view, self._configuration.jvm())
-            running = [job for job in view.jobs.values() if job.state is RunState.RUNNING]
-            of_jobs = [self._configuration.check_job(job) for job in running[:JOBS_CHECKED]]
-            of_jobs += [version, metaspace_finding(*self._measuring.metaspace())]
-            return findings + [finding for finding in of_jobs if finding is not None]
+        with self._rest.within(CHECK_S), self._translate_errors("read the engine's settings"):
+            return self._configuration.check(self.view(), self._measuring.metaspace)
 
     def state_folder(self) -> str | None:
         """Return `execution.checkpointing.dir`; None if it is not set."""
@@ -364,65 +330,20 @@ class FlinkEngine:
         """Close all connections."""
         self._rest.close()
 
-    def _with_jar(self, submission: Submission, verb: str, body: Mapping[str, Any]) -> Any:
-        """Call a jar's `verb`; upload it again, once, if the engine has lost the jar."""
-        jar = self._jars.put(submission.artifact.file, submission.artifact.sha256)
-        try:
-            return self._run_main(submission, f"/jars/{jar}/{verb}", body)
-        except RefusedAnswer as answer:
-            if not answer.refusal.jar_missing:
-                raise
-            jar = self._jars.put(submission.artifact.file, submission.artifact.sha256, missing=jar)
-            return self._run_main(submission, f"/jars/{jar}/{verb}", body)
-
-    def _run_main(self, submission: Submission, path: str, body: Mapping[str, Any]) -> Any:
-        """Send a request that runs a `main`. If no answer comes in time from an engine that
-        answers otherwise, `main` is the reason."""
-        try:
-            return self._rest.post(path, body, timeout_s=self._main_s)
-        except NoAnswerInTimeError as error:
-            self._rest.get("/overview")
-            raise MainTimeoutError(
-                f"cannot run main of {submission.job_name}: it did not return within"
-                f" {self._main_s:g} s (SPECK_MAIN_TIMEOUT); its thread in the engine ends only when"
-                " it does, or when the engine is restarted"
-            ) from error
-
-    def _job(self, engine_job_id: str) -> Mapping[str, Any] | None:
-        return self._unless_unknown(f"/jobs/{engine_job_id}")
-
     def _known_job(self, engine_job_id: str, what: str) -> Mapping[str, Any]:
-        job = self._job(engine_job_id)
+        job = self._rest.find(f"/jobs/{engine_job_id}")
         if job is None:
             raise EngineRefusedError(f"cannot {what} job {engine_job_id}: it is not known")
         return job
 
-    def _unless_unknown(self, path: str) -> Mapping[str, Any] | None:
-        try:
-            answer: Mapping[str, Any] = self._rest.get(path)
-            return answer
-        except RefusedAnswer as refused:
-            if refused.refusal.status == 404 and refused.refusal.job_unknown:
-                return None
-            raise
-
-    def _outwait_cache(self, since_end_ms: float) -> None:
-        remaining_s = (self._configuration.settings().checkpoint_cache_ms - since_end_ms) / 1000
-        if remaining_s > self._timeout_s:
-            raise TransientError(
-                f"cannot determine the newest checkpoint: the engine at {self._rest.address} may"
-                f" answer from its cache for {remaining_s:.0f} s more; set"
-                " rest.cache.checkpoint-statistics.timeout: 500"
-            )
-        time.sleep(max(0.0, remaining_s))
-
-    def _vertex_metrics(self, engine_job_id: str, vertex: str) -> dict[str, float]:
-        path = f"/jobs/{engine_job_id}/vertices/{vertex}/metrics"
-        names = answers.counter_names(self._rest.get(path))
-        values: list[Mapping[str, Any]] = []
-        for query in metric_queries(names):
-            values += self._rest.get(path + query)
-        return answers.sum_subtasks(vertex, values)
+    def _outwait_cache(self, engine_job_id: str, job: Mapping[str, Any]) -> bool:
+        """Whether the job has ended. If so, what the engine says of its checkpoints is exact."""
+        # the job, too, may come from a cache and still be RUNNING there; this list does not
+        end_ms = answers.end_ms(self._rest.get("/jobs/overview"), engine_job_id)
+        if end_ms is not None:
+            since_end_ms = answers.engine_clock_ms(job) - end_ms
+            self._configuration.outwait_checkpoint_cache(since_end_ms, self._timeout_s)
+        return end_ms is not None
 
     @contextmanager
     def _translate_errors(self, what: str) -> Iterator[None]:
@@ -442,15 +363,6 @@ RESEND_CLASS = "io.speck.mqtt.ResendJob"
 
 _NOT_FLINK = (KeyError, IndexError, TypeError, ValueError, AttributeError, OverflowError)
 """What reading an answer raises that did not come from Flink."""
-
-
-def _plan_body(submission: Submission) -> dict[str, Any]:
-    return {
-        "entryClass": submission.entry,
-        "programArgsList": list(submission.args),
-        "parallelism": submission.parallelism,
-        "jobId": submission.engine_job_id,
-    }
 
 
 def _savepoint_body(

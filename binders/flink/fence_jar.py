@@ -25,6 +25,8 @@ import struct
 import zipfile
 from pathlib import Path
 
+from speck.binding import Artifact, ArtifactKind, Submission
+
 FENCE_CLASS = "io.speck.Fence"
 
 _JAVA_8 = 52
@@ -33,6 +35,14 @@ _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 _ENVIRONMENT = "org/apache/flink/streaming/api/environment/StreamExecutionEnvironment"
 _STREAM = "org/apache/flink/streaming/api/datastream/DataStream"
+
+
+def make_fence(engine_job_id: str, folder: Path) -> Submission:
+    """The job that uses an id up: from a state that cannot be read. Its jar is in `folder`."""
+    jar, sha256 = write_fence_jar(folder)
+    nowhere = f"file:///speck/fenced/{engine_job_id}"
+    artifact = Artifact(sha256, jar, ArtifactKind.JAR)
+    return Submission(engine_job_id, "the fence", artifact, FENCE_CLASS, (), state=nowhere)
 
 
 def write_fence_jar(folder: Path) -> tuple[Path, str]:

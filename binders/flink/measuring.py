@@ -14,13 +14,14 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 from urllib.parse import quote_plus
 
+from binders.flink.counters import metric_queries
 from binders.flink.numbers import MOST, count, finite, whole, whole_or_none
 from binders.flink.refusals import is_lasting
 from binders.flink.rest import FlinkRest, RefusedAnswer
@@ -32,9 +33,6 @@ from speck.model.measurement import (
     TaskMeasure,
     cut_problem,
 )
-
-METRICS_AT_ONCE = 3000
-"""Bytes of metric names in one request: they are part of the URL, which Flink limits to 4096."""
 
 AT_ONCE = 8
 """Concurrent requests to one engine: half of its connections are left to changes."""
@@ -406,15 +404,3 @@ def _host(path: str) -> str:
     """The machine in a worker's address `pekko.tcp://flink@host:port/...`; workers on the same
     machine share its cores."""
     return re.sub(r":\d+/.*$", "", path) if "@" in path else ""
-
-
-def metric_queries(names: Iterable[str]) -> Iterator[str]:
-    """The queries that request these metrics, `METRICS_AT_ONCE` in each."""
-    query = ""
-    for name in map(quote_plus, names):
-        if query and len(query) + len(name) > METRICS_AT_ONCE:
-            yield query
-            query = ""
-        query += f"%2C{name}" if query else f"?get={name}"
-    if query:
-        yield query

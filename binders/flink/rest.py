@@ -119,6 +119,16 @@ class FlinkRest:
         """JSON of a GET; `path` may have a query. Raises RefusedAnswer or UnreachableError."""
         return self._call("GET", path)
 
+    def find(self, path: str) -> Mapping[str, Any] | None:
+        """JSON of a GET about a job; None if Flink answers that it knows no such job."""
+        try:
+            answer: Mapping[str, Any] = self.get(path)
+            return answer
+        except RefusedAnswer as refused:
+            if refused.refusal.status == 404 and refused.refusal.job_unknown:
+                return None
+            raise
+
     def get_text(self, path: str) -> str:
         """The text of a file. Raises RefusedAnswer or UnreachableError."""
         with self._deadline.within(self._timeout_s), self._explaining():

@@ -446,7 +446,7 @@ class AnyAnswer:
     def get(self, *_: object, **__: object) -> object:
         return self._draw()
 
-    post = patch = delete = get
+    post = patch = delete = find = get
 
     def within(self, _: float) -> AbstractContextManager[None]:
         return nullcontext()
