@@ -11,40 +11,33 @@ from dataclasses import replace
 from paho.mqtt.client import MQTTMessage
 
 from binders.mqtt import bookkeeping, check
-from binders.mqtt.answers import LostError, TopicRefusedError, UnsupportedVersionError
+from binders.mqtt.answers import LostError, TopicRefusedError
 from binders.mqtt.connect_options import ConnectOptions
 from binders.mqtt.connection import V5, V311, Connection, read_topic
 from binders.mqtt.links import MqttLinks
-from binders.mqtt.poll import KeptConnection, Poll
+from binders.mqtt.opening import Opener, visitor
+from binders.mqtt.poll import Poller
 from binders.mqtt.records import read_records
 from binders.mqtt.topics import ADDRESSES, plain_topic_fault, topic_fault, topic_matches
 from speck.binding import AddressRules, BrokerCapability, LinkClient, Reservation, Target
-from speck.errors import BrokerRefusedError, PermanentError, SpeckError, TransientError
+from speck.errors import BrokerRefusedError, PermanentError, TransientError
 from speck.model.finding import Finding
 from speck.model.measurement import BrokerMeasures
 from speck.model.observation import BrokerView, Position
 from speck.model.record import Record
 from speck.model.values import show
-from speck.sites.credentials import Credentials, read_credentials
-from speck.tls.contexts import ClientTls
 
 log = logging.getLogger(__name__)
 
 SESSION_EXPIRY_S = 30 * 24 * 3600
 
-LARGEST_PACKET = 2 * 1024 * 1024
-"""The most bytes of a message that a poll takes: the numbers of one job have a few kB."""
 LARGEST_TAPPED = 18 * 1024 * 1024
 """The most bytes of a message that a tap takes: the largest batch, and its properties."""
 CHECK_S = 30.0
 """Seconds that all connections of a check together may take."""
-_SKIPPED_KEPT = 1000
 _FEW_CLIENTS = 64
 """Clients whose topics are read one by one: a broker may take no more in one SUBSCRIBE."""
 _FRESH_TRIES = 3
-_SKIPPED_SHOWN = 200
-"""Messages that are logged because they cannot be read, and characters of each: a broker may send
-millions of them with each poll."""
 _TAP_S = 0.2
 _LONGEST_IDENTITY = 33
 
@@ -58,7 +51,6 @@ class MqttBroker:
     `reach` tries MQTT 5 again.
     """
 
-    capabilities: frozenset[BrokerCapability]
     addresses: AddressRules | None = ADDRESSES
     topic_fault = staticmethod(topic_fault)
     topic_matches = staticmethod(topic_matches)
@@ -69,19 +61,20 @@ class MqttBroker:
             self._target = replace(target, address=ADDRESSES.normalise(target.address))
         except ValueError as error:
             raise BrokerRefusedError(f"cannot use this broker: {error}") from error
-        self._version = V5
-        self._is_confirmed = False
-        """Whether the broker has accepted a connection of this version: later ones are eager."""
+        self._opener = Opener(self._target)
+        self._poller = Poller(self._target, self._opener)
         self._totals: dict[str, int] = {}
         self._totals_at = time.monotonic()
-        self._skipped: dict[str, str] = {}
-        self._kept = KeptConnection()
-        self.capabilities = _capabilities(V5)
+
+    @property
+    def capabilities(self) -> frozenset[BrokerCapability]:
+        without = {BrokerCapability.NUMBERS} if self._opener.last_spoken != V5 else set()
+        return frozenset(BrokerCapability) - without
 
     def reach(self) -> str:
         """Connect once; returns `mqtt 5` or `mqtt 3.1.1`."""
-        self._version, self._is_confirmed = V5, False
-        with self._open(_visitor()) as connection:
+        self._opener.forget_version()
+        with self._opener.open(visitor()) as connection:
             return "mqtt 5" if connection.version == V5 else "mqtt 3.1.1"
 
     def identify(self, proposed: str | None = None) -> str | None:
@@ -89,7 +82,7 @@ class MqttBroker:
         is none, and read again: another service may have written one at the same time."""
         identity = self._read_identity()
         if identity is None and proposed is not None:
-            with self._open(_visitor()) as connection:
+            with self._opener.open(visitor()) as connection:
                 connection.publish(bookkeeping.BROKER, proposed.encode(), retain=True)
             identity = self._read_identity()
         return identity
@@ -102,7 +95,7 @@ class MqttBroker:
             if (topic := read_topic(message)) in (bookkeeping.BROKER, marker):
                 values[topic] = bytes(message.payload[:_LONGEST_IDENTITY])
 
-        with self._open(_visitor(), collect) as connection:
+        with self._opener.open(visitor(), collect) as connection:
             connection.subscribe(bookkeeping.BROKER, marker)
             connection.publish(marker, b"")
             connection.wait(lambda: marker in values, "read the broker's identity")
@@ -146,7 +139,7 @@ class MqttBroker:
             lingers=False,  # the reader itself may take it over
         )
         for _ in range(_FRESH_TRIES):
-            with self._open(options) as connection:
+            with self._opener.open(options) as connection:
                 connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
                 existed = connection.session_present
                 if not (fresh and existed):
@@ -168,8 +161,8 @@ class MqttBroker:
     def _end_session(self, client_id: str) -> None:
         """End a session. The broker does so before it accepts the connection, whose own session
         ends with it or as the next one takes it over."""
-        wiping = ConnectOptions(client_id, lingers=self._version == V311)
-        with self._open(wiping, eager=False):
+        wiping = ConnectOptions(client_id, lingers=self._opener.version == V311)
+        with self._opener.open(wiping, eager=False):
             pass
 
     def release(self, reader: str, topic: str, *, last_reader: bool) -> None:
@@ -187,7 +180,9 @@ class MqttBroker:
             announcements.clear()
         numbers = {bookkeeping.TAKEN + reader: b""}
         # With MQTT 5 nothing is left of the session once these messages are acknowledged.
-        with self._open(ConnectOptions(reader, lingers=self._version == V311)) as connection:
+        with self._opener.open(
+            ConnectOptions(reader, lingers=self._opener.version == V311)
+        ) as connection:
             try:
                 connection.publish_all(announcements | numbers, retain=True)
                 return
@@ -202,7 +197,7 @@ class MqttBroker:
     def _publish_singly(self, messages: Mapping[str, bytes]) -> None:
         """Publish retained messages one by one: a broker that refuses one may close the connection
         with the reason, but what is sent behind that message makes TCP reset it, without."""
-        with self._open(_visitor(), eager=False) as connection:
+        with self._opener.open(visitor(), eager=False) as connection:
             for topic, payload in messages.items():
                 connection.publish(topic, payload, retain=True)
 
@@ -213,7 +208,7 @@ class MqttBroker:
             _check_topic(topic)
         elif plain_topic_fault(topic) is not None:
             return
-        with self._open(_visitor()) as connection:
+        with self._opener.open(visitor()) as connection:
             payload = b"some" if readers else b"none"
             try:
                 connection.publish(bookkeeping.READERS + topic, payload, retain=True)
@@ -236,7 +231,7 @@ class MqttBroker:
             if (announced := read_topic(message)) in {*expected, marker}:
                 announced_topics.add(announced)
 
-        with self._open(_visitor(), collect) as connection:
+        with self._opener.open(visitor(), collect) as connection:
             own = (bookkeeping.session_topic(topic, "+"), marker)
             connection.subscribe(*own)
             connection.publish(marker, b"")
@@ -249,14 +244,14 @@ class MqttBroker:
     def mark(self, reader: str, mark: str) -> bool:
         """Publish the mark on a topic of the reader's own, to which its session subscribes. With
         MQTT 3.1.1, whose PUBACK does not report subscribers, this always returns True."""
-        with self._open(_visitor()) as connection:
+        with self._opener.open(visitor()) as connection:
             return connection.publish(bookkeeping.MARKS + reader, mark.encode())
 
     def publish(self, topic: str, payloads: Sequence[bytes]) -> int:
         """Publish at QoS 1. With MQTT 3.1.1, whose PUBACK does not report subscribers, each record
         counts as one that found a reader."""
         _check_topic(topic)
-        with self._open(_visitor()) as connection:
+        with self._opener.open(visitor()) as connection:
             read = connection.publish_each([(topic, payload) for payload in payloads])
             return read.count(False)
 
@@ -273,7 +268,7 @@ class MqttBroker:
 
         client_id = "speck-tap-" + secrets.token_hex(8)
         options = ConnectOptions(client_id, lingers=False, most_bytes=LARGEST_TAPPED)
-        with self._open(options, hand_over) as connection:
+        with self._opener.open(options, hand_over) as connection:
             connection.await_suback(connection.begin_subscribe(topic, retained=False), topic)
             while go_on():
                 connection.listen(_TAP_S)
@@ -284,7 +279,7 @@ class MqttBroker:
         `clients` only their topics are read."""
         if clients is not None and len(clients) > _FEW_CLIENTS:
             clients = None
-        return self._poll(client_ids=clients).view()
+        return self._poller.poll(client_ids=clients).view()
 
     def forget(self, *sinks: str) -> None:
         """Clear the retained numbers of sinks, if there are any: on the connection between polls,
@@ -292,18 +287,9 @@ class MqttBroker:
         if not sinks:
             return
         messages = {bookkeeping.SENT + client_id: b"" for client_id in sinks}
-        kept = self._kept.take(self._version, self._credentials())
-        if kept is not None:
-            kept.resume(time.monotonic() + self._target.timeout_s / 2)
-            try:
-                with kept.dropped_on_error():
-                    kept.publish_all(messages, retain=True)
-            except SpeckError as error:
-                log.debug("%s; publishing on a new connection", error)
-            else:
-                self._kept.put(kept)
-                return
-        with self._open(_visitor()) as connection:
+        if self._poller.publish(messages):
+            return
+        with self._opener.open(visitor()) as connection:
             connection.publish_all(messages, retain=True)
 
     def measure(self) -> tuple[BrokerMeasures, BrokerView]:
@@ -311,7 +297,7 @@ class MqttBroker:
         where they may not be read, and the result of `view`, on one connection."""
         now = time.monotonic()
         before, elapsed_s = self._totals, now - self._totals_at
-        poll = self._poll(lambda: bookkeeping.Totals(before, elapsed_s))
+        poll = self._poller.poll(lambda: bookkeeping.Totals(before, elapsed_s))
         assert poll.totals is not None
         self._totals, self._totals_at = poll.totals.values(), now
         return poll.totals.measures(), poll.view()
@@ -328,131 +314,13 @@ class MqttBroker:
             anonymous: bool = False,
         ) -> Connection:
             deadline = min(end, time.monotonic() + self._target.timeout_s)
-            return self._open(options, on_message, anonymous, eager=False, deadline=deadline)
+            return self._opener.open(options, on_message, anonymous, eager=False, deadline=deadline)
 
-        return check.check(self._target, self._credentials(), open_)
+        return check.check(self._target, self._opener.credentials(), open_)
 
     def close(self) -> None:
         """Close the connection between polls, if there is one."""
-        self._kept.close()
-
-    def _poll(
-        self,
-        make_totals: Callable[[], bookkeeping.Totals | None] = lambda: None,
-        client_ids: Collection[str] | None = None,
-    ) -> Poll:
-        """Read the retained messages; with `make_totals`, those of $SYS as well; with `client_ids`
-        only those of these clients."""
-
-        def make_poll() -> Poll:
-            return Poll(self._target.address, self._record_skipped, make_totals(), client_ids)
-
-        poll, connection = self._begin_poll(make_poll)
-        with connection.dropped_on_error():
-            poll.finish(connection)
-        self._kept.put(connection)
-        return poll
-
-    def _begin_poll(self, make_poll: Callable[[], Poll]) -> tuple[Poll, Connection]:
-        now, timeout_s = time.monotonic(), self._target.timeout_s
-        connection = self._kept.take(self._version, self._credentials())
-        if connection is not None:
-            poll = make_poll()
-            # The broker may have ended it, or a network may have forgotten it without a word: half
-            # of the time is left for a new one, which reports what is wrong.
-            connection.resume(now + timeout_s / 2, poll.collect)
-            try:
-                with connection.dropped_on_error():
-                    poll.begin(connection)
-            except SpeckError as error:
-                log.debug("%s; polling on a new connection", error)
-            else:
-                connection.deadline = now + timeout_s
-                return poll, connection
-        poll = make_poll()
-        connection = self._open(_visitor(), poll.collect, deadline=now + timeout_s)
-        with connection.dropped_on_error():
-            poll.begin(connection)
-        return poll, connection
-
-    def _record_skipped(self, topic: str, error: Exception) -> None:
-        """Log a message that cannot be read, once: it is retained, and comes with each poll."""
-        topic, why = topic[:_SKIPPED_SHOWN], str(error)[:_SKIPPED_SHOWN]
-        is_new = topic not in self._skipped
-        if self._skipped.get(topic) == why or (is_new and len(self._skipped) >= _SKIPPED_KEPT):
-            return
-        self._skipped[topic] = why
-        log.warning("broker at %s: %s is skipped: %s", self._target.address, topic, why)
-        if is_new and len(self._skipped) == _SKIPPED_KEPT:
-            log.warning("broker at %s: no further ones are logged", self._target.address)
-
-    def _credentials(self) -> Credentials:
-        file = self._target.credentials
-        return read_credentials(file, self._target.address) if file else Credentials()
-
-    def _open(
-        self,
-        options: ConnectOptions,
-        on_message: Callable[[MQTTMessage], None] | None = None,
-        anonymous: bool = False,
-        eager: bool = True,
-        deadline: float | None = None,
-    ) -> Connection:
-        if deadline is None:
-            deadline = time.monotonic() + self._target.timeout_s
-        credentials = self._credentials()
-        if anonymous:
-            credentials = Credentials(
-                tls=ClientTls(credentials.tls.ca)
-            )  # neither a user nor a certificate
-        address, on_request = self._target.address, self._target.on_request
-        if self._version == V5:
-            try:
-                connection = Connection(
-                    address,
-                    credentials,
-                    options,
-                    deadline,
-                    V5,
-                    on_message,
-                    on_request,
-                    eager=eager and self._is_confirmed,
-                )
-                self._is_confirmed = True
-                self.capabilities = _capabilities(V5)
-                return connection
-            except UnsupportedVersionError as error:
-                log.info("broker at %s: falling back to MQTT 3.1.1: %s", address, error)
-            except LostError as error:
-                if self._is_confirmed or not self._speaks_only_v311(credentials, deadline):
-                    raise
-                log.info("broker at %s hangs up on MQTT 5, falling back to 3.1.1", address)
-                log.debug("%s", error)
-        connection = Connection(
-            address, credentials, options, deadline, V311, on_message, on_request
-        )
-        self._version = V311
-        self.capabilities = _capabilities(V311)
-        return connection
-
-    def _speaks_only_v311(self, credentials: Credentials, deadline: float) -> bool:
-        """Whether the broker accepts MQTT 3.1.1, and hangs up on MQTT 5 before and after that: it
-        is older than MQTT 5, and not restarting."""
-        address, on_request = self._target.address, self._target.on_request
-        try:
-            with Connection(
-                address, credentials, _visitor(), deadline, V311, on_request=on_request
-            ):
-                pass
-        except SpeckError:
-            return False
-        try:
-            with Connection(address, credentials, _visitor(), deadline, V5, on_request=on_request):
-                return False
-        except LostError:
-            return True
-        except SpeckError:
-            return False
+        self._poller.close()
 
 
 def _records_of(message: MQTTMessage) -> list[Record]:
@@ -460,17 +328,6 @@ def _records_of(message: MQTTMessage) -> list[Record]:
         return read_records(message)
     except PermanentError:
         return [Record(None, bytes(message.payload))]
-
-
-def _visitor() -> ConnectOptions:
-    """A temporary session that ends with its connection, with a random client id."""
-    client_id = "speck-visit-" + secrets.token_hex(8)
-    return ConnectOptions(client_id, lingers=False, most_bytes=LARGEST_PACKET)
-
-
-def _capabilities(version: int) -> frozenset[BrokerCapability]:
-    without = {BrokerCapability.NUMBERS} if version != V5 else set()
-    return frozenset(BrokerCapability) - without
 
 
 def _check_topic(topic: str) -> None:

@@ -7,7 +7,7 @@ import math
 import secrets
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 
@@ -17,8 +17,10 @@ from paho.mqtt.enums import MQTTProtocolVersion
 from binders.mqtt import bookkeeping
 from binders.mqtt.answers import NoAnswerError
 from binders.mqtt.connection import KEEPALIVE_S, Connection
+from binders.mqtt.opening import Opener, visitor
 from binders.mqtt.topics import plain_topic_fault
-from speck.errors import BrokerRefusedError
+from speck.binding import Target
+from speck.errors import BrokerRefusedError, SpeckError
 from speck.model.observation import BrokerView
 from speck.sites.credentials import Credentials
 from speck.spec.json_size import count_values
@@ -37,6 +39,10 @@ itself closes the connections of sites that are no longer polled (after 1.5 keep
 _UPTIME_AGE_S = 13.0
 """How old the uptime in $SYS may be: Mosquitto publishes it every `sys_interval` (10 s by default)
 and a second, in whole seconds."""
+_SKIPPED_KEPT = 1000
+_SKIPPED_SHOWN = 200
+"""Messages that are logged because they cannot be read, and characters of each: a broker may send
+millions of them with each poll."""
 LONGEST_KEPT_S = 600.0
 """The greatest age of a connection: by then, a poll shows if the broker would refuse a new one."""
 
@@ -198,3 +204,82 @@ class KeptConnection:
             self._is_closed = True
         if connection is not None:
             connection.close()
+
+
+class Poller:
+    """Polls one broker, if possible on the connection of the poll before."""
+
+    def __init__(self, target: Target, opener: Opener) -> None:
+        self._target = target
+        self._opener = opener
+        self._kept = KeptConnection()
+        self._skipped: dict[str, str] = {}
+
+    def poll(
+        self,
+        make_totals: Callable[[], bookkeeping.Totals | None] = lambda: None,
+        client_ids: Collection[str] | None = None,
+    ) -> Poll:
+        """Read the retained messages; with `make_totals`, those of $SYS as well; with `client_ids`
+        only those of these clients."""
+
+        def make_poll() -> Poll:
+            return Poll(self._target.address, self._record_skipped, make_totals(), client_ids)
+
+        poll, connection = self._begin(make_poll)
+        with connection.dropped_on_error():
+            poll.finish(connection)
+        self._kept.put(connection)
+        return poll
+
+    def publish(self, messages: Mapping[str, bytes]) -> bool:
+        """Publish retained messages on the connection between polls; whether that was open."""
+        connection = self._kept.take(self._opener.version, self._opener.credentials())
+        if connection is None:
+            return False
+        connection.resume(time.monotonic() + self._target.timeout_s / 2)
+        try:
+            with connection.dropped_on_error():
+                connection.publish_all(messages, retain=True)
+        except SpeckError as error:
+            log.debug("%s; publishing on a new connection", error)
+            return False
+        self._kept.put(connection)
+        return True
+
+    def close(self) -> None:
+        """Close the connection between polls, if there is one."""
+        self._kept.close()
+
+    def _begin(self, make_poll: Callable[[], Poll]) -> tuple[Poll, Connection]:
+        now, timeout_s = time.monotonic(), self._target.timeout_s
+        connection = self._kept.take(self._opener.version, self._opener.credentials())
+        if connection is not None:
+            poll = make_poll()
+            # The broker may have ended it, or a network may have forgotten it without a word: half
+            # of the time is left for a new one, which reports what is wrong.
+            connection.resume(now + timeout_s / 2, poll.collect)
+            try:
+                with connection.dropped_on_error():
+                    poll.begin(connection)
+            except SpeckError as error:
+                log.debug("%s; polling on a new connection", error)
+            else:
+                connection.deadline = now + timeout_s
+                return poll, connection
+        poll = make_poll()
+        connection = self._opener.open(visitor(), poll.collect, deadline=now + timeout_s)
+        with connection.dropped_on_error():
+            poll.begin(connection)
+        return poll, connection
+
+    def _record_skipped(self, topic: str, error: Exception) -> None:
+        """Log a message that cannot be read, once: it is retained, and comes with each poll."""
+        topic, why = topic[:_SKIPPED_SHOWN], str(error)[:_SKIPPED_SHOWN]
+        is_new = topic not in self._skipped
+        if self._skipped.get(topic) == why or (is_new and len(self._skipped) >= _SKIPPED_KEPT):
+            return
+        self._skipped[topic] = why
+        log.warning("broker at %s: %s is skipped: %s", self._target.address, topic, why)
+        if is_new and len(self._skipped) == _SKIPPED_KEPT:
+            log.warning("broker at %s: no further ones are logged", self._target.address)

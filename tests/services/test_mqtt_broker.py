@@ -21,6 +21,7 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
 import binders.mqtt.broker
+import binders.mqtt.opening
 from binders.mqtt import MqttBroker, topics
 from binders.mqtt.answers import TopicRefusedError
 from binders.mqtt.connect_options import ConnectOptions
@@ -382,7 +383,7 @@ def test_what_a_deleted_job_leaves_is_cleared_on_two_connections(
     with mosquitto(tmp_path) as server:
         tell_numbers(server, "reader", "sink", "former-sink")
         broker = MqttBroker(Target(server.address))
-        monkeypatch.setattr(binders.mqtt.broker, "Connection", Counted)
+        monkeypatch.setattr(binders.mqtt.opening, "Connection", Counted)
 
         broker.release("reader", "t", last_reader=True)
         assert len(opened) == 1
@@ -467,7 +468,7 @@ def test_a_poll_is_not_sent_what_is_too_large_for_any_number(tmp_path: Path) -> 
     good = b'{"v":1,"at":1,"producer":"p","epoch":1,"number":2}'
     with mosquitto(tmp_path, message_size_limit="0") as server:
         with connect(server.address, ConnectOptions("a-job")) as connection:
-            huge = good + b" " * binders.mqtt.broker.LARGEST_PACKET
+            huge = good + b" " * binders.mqtt.opening.LARGEST_PACKET
             connection.publish("speck/sent/huge", huge, retain=True)
             connection.publish("speck/sent/good", good, retain=True)
             connection.publish("t", huge, retain=True)

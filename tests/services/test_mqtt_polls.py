@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-import binders.mqtt.broker
+import binders.mqtt.opening
 import binders.mqtt.poll
 from binders.mqtt import MqttBroker
 from binders.mqtt.connect_options import ConnectOptions
@@ -36,7 +36,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[Connection]:
             connections.append(self)
             super().__init__(*args, **named)
 
-    monkeypatch.setattr(binders.mqtt.broker, "Connection", Counted)
+    monkeypatch.setattr(binders.mqtt.opening, "Connection", Counted)
     return connections
 
 
@@ -64,7 +64,7 @@ def test_polls_on_one_connection_read_what_is_retained_now(
 ) -> None:
     broker = MqttBroker(Target(server.address))
     if version == "mqtt 3.1.1":
-        broker._version = V311
+        broker._opener.version = V311
     assert numbers(broker) == {}
     tell(server, "one", 1)
     tell(server, "other", 1)

@@ -15,10 +15,10 @@ import pytest
 
 from binders.mqtt import MqttBroker
 from binders.mqtt.answers import NoAnswerError
-from binders.mqtt.broker import LARGEST_PACKET
 from binders.mqtt.check import _read_retained
 from binders.mqtt.connect_options import ConnectOptions
 from binders.mqtt.connection import Connection
+from binders.mqtt.opening import LARGEST_PACKET
 from speck.binding import Target
 from speck.errors import BrokerRefusedError, SpeckError, UnreachableError
 from speck.sites.credentials import Credentials
@@ -266,7 +266,7 @@ FLOOD = b"".join(publish(b"speck/sessions/t/%06d" % n + b"x" * 60_000, b"made") 
     [
         lambda broker: broker.identify(),
         lambda broker: broker.confirm_sessions("t", ["reader"]),
-        lambda broker: _read_retained(broker._open, ("$SYS/broker/version",)),
+        lambda broker: _read_retained(broker._opener.open, ("$SYS/broker/version",)),
     ],
     ids=["identity", "sessions", "check"],
 )
