@@ -22,10 +22,10 @@ from speck.binding import EngineCapability
 from speck.clock import Clock, Event
 from speck.deploy.capabilities import forget_sinks
 from speck.deploy.operations.resend_run import ResendRun, id_of
+from speck.deploy.operations.successors import Successors
 from speck.deploy.scheduler import THREADS, Scheduler
 from speck.errors import SpeckError, StoreError, TransientError
-from speck.model.composition import composition_of_one, visible_name
-from speck.model.ids import sink_client_id
+from speck.model.composition import visible_name
 from speck.model.incarnation import EndedSink, Incarnation
 from speck.model.job import Delivery, Job
 from speck.model.link import Link
@@ -74,6 +74,7 @@ class Resends:
         self._records = records
         self._clock = clock
         self._run = run
+        self._successors = Successors(records)
         self._scheduler = scheduler
         self._asked: dict[str, float] = {}
         self._times: dict[_Key, _Times] = {}
@@ -119,7 +120,7 @@ class Resends:
             self._times.clear()  # the records say it, too
         batch: Batch = {}
         for link in filter(self._records.sessions.has_reserved, job.port):
-            sink = EndedSink(own, link, self._sink_of(job, link), since_ms)
+            sink = EndedSink(own, link, self._successors.sink_of(job, link), since_ms)
             for at, former in self._records.ended_sinks.on_link(link):
                 if (at, former.client_id) == (scope, sink.client_id):  # its window is in this state
                     batch |= self._records.ended_sinks.drop(scope, former)
@@ -132,13 +133,15 @@ class Resends:
         start, and sends again itself."""
         for link in job.port:
             for scope, sink in self._records.ended_sinks.on_link(link):
-                if sink.client_id == self._sink_of(job, link):
+                if sink.client_id == self._successors.sink_of(job, link):
                     self._end(scope, sink)
 
     def leave(self, link: Link) -> Batch:
         """The writes for a link whose last session has been released."""
         there = self._records.ended_sinks.on_link(link)
-        left = [each for each in there if not self._uses(*each)]  # not those of jobs that go on
+        left = [
+            each for each in there if not self._successors.use(*each)
+        ]  # not those of jobs that go on
         try:
             self._clear(left)
         except SpeckError as error:
@@ -165,7 +168,7 @@ class Resends:
         for scope, sink in self._records.ended_sinks.all():
             if sink.site != site or _key(scope, sink) in self._under_way:
                 continue
-            newer = self._find_newer(scope, sink)
+            newer = self._successors.find_newer(scope, sink)
             if newer is not None:
                 is_over = newer.confirmed
             elif not self._records.sessions.has_reserved(sink.link):
@@ -189,7 +192,8 @@ class Resends:
         forgotten = [
             (scope, sink)
             for scope, sink in self._records.ended_sinks.on_link(link)
-            if self._has_forgotten(view, scope, sink) and self._find_newer(scope, sink) is None
+            if self._has_forgotten(view, scope, sink)
+            and self._successors.find_newer(scope, sink) is None
         ]
         for scope, sink in forgotten:
             self._begin(scope, sink)
@@ -214,37 +218,6 @@ class Resends:
             self._clock.monotonic() - passed_ms / 1000 if past_ms and passed_ms >= 0 else -math.inf
         )
 
-    def _find_newer(self, scope: str, sink: EndedSink) -> Incarnation | None:
-        """A newer incarnation that may run with the same sink. It sends again itself."""
-        for newest in self._incarnations_of(scope, sink):
-            if not (newest.ended or newest.void) and self._writes_as(newest, sink):
-                return newest
-        return None
-
-    def _uses(self, scope: str, sink: EndedSink) -> bool:
-        """Whether the newest incarnation of its job is responsible for the number that the sink has
-        reported."""
-        return any(
-            self._writes_as(newest, sink) or sink.client_id in newest.former_sinks_of(sink.link)
-            for newest in self._incarnations_of(scope, sink)
-        )
-
-    def _incarnations_of(self, scope: str, sink: EndedSink) -> list[Incarnation]:
-        """The newest ones of its job, which may have come to another scope since: one that was
-        posted alone and is named by a composition, or the other way round."""
-        name = sink.incarnation.job.job_name
-        owner = self._records.compositions.owner(name)
-        scopes = {scope, composition_of_one(name), *([owner] if owner is not None else ())}
-        newest = (self._records.incarnations.get(each, name) for each in sorted(scopes))
-        return [incarnation for incarnation in newest if incarnation is not None]
-
-    def _writes_as(self, incarnation: Incarnation, sink: EndedSink) -> bool:
-        job = incarnation.job
-        return sink.link in job.port and self._sink_of(job, sink.link) == sink.client_id
-
-    def _sink_of(self, job: Job, link: Link) -> str:
-        return sink_client_id(self._records.installation, job.job_name, job.source, link)
-
     def _can_resend(self, job: Job) -> bool:
         if job.delivery is Delivery.AT_MOST_ONCE or not reports_numbers(job):
             return False
@@ -260,7 +233,7 @@ class Resends:
         """Clear the numbers that they have reported, which their jobs have left to them."""
         by_site: defaultdict[str, list[str]] = defaultdict(list)
         for scope, sink in sinks:
-            if not self._uses(scope, sink):
+            if not self._successors.use(scope, sink):
                 by_site[sink.site].append(sink.client_id)
         for site, client_ids in by_site.items():
             forget_sinks(self._connections, site, client_ids)
