@@ -28,6 +28,11 @@ class LocalRunner:
         self._thread = threading.Thread(target=self.runner.run, name="runner", daemon=True)
         self._thread.start()
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it has not ended by itself."""
+        return self._thread.is_alive()
+
     def leave(self) -> None:
         self.runner.stop()
         self._thread.join()

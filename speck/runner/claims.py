@@ -79,7 +79,7 @@ class Claim:
         return int(texts[-1]) if texts and int(texts[-1]) else otherwise
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Record:
     """What has become of a program. `wanted` is `run`, `stop` or `cancel`; `trigger` that of the
     stop. `has_run`: it was ready once. `failures` are (Unix ms, reason, end of the log)."""
@@ -105,7 +105,10 @@ def read_claim(folder: Path) -> tuple[Claim, Record] | None:
     content = read_own(folder / "claim.json")
     if content is None:
         return None
-    record = read_own(folder / "record.json") or {}
+    record = read_own(folder / "record.json")
+    if record is None:  # nobody knows whether it has ended: it must not begin once more
+        why = "its record is damaged; it is not started again"
+        record = {"wanted": "cancel", "failures": [(now_ms(), why, "")]}
     if record.get("session"):
         record["session"] = ProgramSession(**record["session"])
     record["failures"] = [tuple(failure) for failure in record.get("failures", [])]

@@ -13,12 +13,29 @@ _TAIL = 4096
 
 
 def rotate(log: Path) -> None:
-    """Keep a log that has grown too long as `.1`, and go on in the same file: the program has it
-    open, and appends to it. What it writes at this very moment may be lost."""
+    """Keep the end of a log that has grown too long as `.1`, and go on in the same file: the
+    program has it open, and appends to it. What it writes at this very moment may be lost, and so
+    is all of it if the disk takes no copy."""
     with suppress(OSError):
         if log.stat().st_size > MOST:
-            shutil.copyfile(log, log.with_name(f"{log.name}.1"))
-            os.truncate(log, 0)
+            try:
+                _copy_end(log, log.with_name(f"{log.name}.1"))
+            finally:
+                os.truncate(log, 0)
+
+
+def _copy_end(log: Path, copy: Path) -> None:
+    with log.open("rb") as stream, copy.open("wb") as out:
+        stream.seek(-MOST, os.SEEK_END)
+        shutil.copyfileobj(stream, out)
+
+
+def drop(log: Path) -> bool:
+    """Delete the former part of a log, which makes room on a full disk; whether there was one."""
+    with suppress(OSError):
+        log.with_name(f"{log.name}.1").unlink()
+        return True
+    return False
 
 
 def read_tail(log: Path, since: int = 0) -> str:

@@ -53,7 +53,7 @@ def read_boot() -> str:
 def read_process(pid: int) -> Process | None:
     """A process that lives; None: there is none."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text()
+        text = (_PROC / str(pid) / "stat").read_bytes().decode("latin-1")  # names are any bytes
         fields = text[text.rindex(")") + 2 :].split()
         if fields[0] in _DEAD:
             return None

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from speck.runner.claims import Claim, Record
 from speck.runner.files import read_foreign
 from speck.runner.groups import Group
 from speck.runner.lease import acquire_lease, is_held
-from speck.runner.logs import read_tail, rotate
+from speck.runner.logs import drop, read_tail, rotate
 from speck.runner.processes import (
     Process,
     ProgramSession,
@@ -31,8 +31,10 @@ from speck.runner.processes import (
 )
 from speck.runner.reports import Report, parse_report
 from speck.runner.settings import Settings
-from speck.runner.starting import Start, let_go, open_log, renew_credentials
+from speck.runner.starting import Start, give_up, let_go, open_log, renew_credentials
 
+Triggers = dict[str, dict[str, Any]]
+Failure = tuple[int, str, str]
 _TRIGGERS_KEPT = 20
 _FAILURES_KEPT = 3
 _STEADY_S = 60.0
@@ -62,6 +64,7 @@ class Program:
         self._backoff_s = settings.retry_first_s
         self._log_at = 0
         self._group: Group | None = None
+        self._kills = 0  # by the kernel, before the last start
         self._over_memory = self._is_late = False
         self._requested = self._reported = 0
         self._step: tuple[int, int] | None = None
@@ -78,7 +81,7 @@ class Program:
         if self.over:
             return
         if not self.alive and self.record.starts:
-            self.record.state = "restarting"
+            self.record = replace(self.record, state="restarting")
         elif self.record.wanted == "stop":
             send(self._find_mains(), signal.SIGTERM)
 
@@ -101,46 +104,55 @@ class Program:
     # -- orders
 
     def cancel(self) -> None:
+        """Raises OSError if this cannot be recorded; it has no effect then. So do all orders."""
         if not self.over:
-            self.record.wanted = "cancel"
-            self._store()
+            self._change(wanted="cancel")
 
     def stop(self, trigger: str) -> None:
         """Ask the program to end; it saves its state."""
         if trigger in self.record.triggers:
             return
-        self._set_trigger(trigger, done=False)
         if self.record.state != "running":
-            self._set_trigger(trigger, failure=f"it is {self.record.state}")
-        else:
-            self.record.wanted, self.record.trigger = "stop", trigger
-            self.record.state = "stopping"
-            self._asked_at = time.monotonic()
-        self._store()  # first: a runner that dies now must know why the program ends
-        if self.record.wanted == "stop":
-            send(self._find_mains(), signal.SIGTERM)
+            self._change(triggers=self._close(trigger, failure=f"it is {self.record.state}"))
+            return
+        triggers = self._with_trigger(trigger, {"done": False, "location": None, "failure": None})
+        # first: a runner that dies now must know why the program ends
+        self._change(wanted="stop", trigger=trigger, state="stopping", triggers=triggers)
+        self._asked_at = time.monotonic()
+        send(self._find_mains(), signal.SIGTERM)
 
     def save(self, trigger: str) -> None:
         """Ask the program for a checkpoint."""
         if trigger in self.record.triggers:
             return
         if self.record.state != "running":
-            self._set_trigger(trigger, failure=f"it is {self.record.state}")
+            self._change(triggers=self._close(trigger, failure=f"it is {self.record.state}"))
         elif self.report.request is None:
-            self._set_trigger(trigger, failure="the program takes no checkpoints on request")
+            failure = "the program takes no checkpoints on request"
+            self._change(triggers=self._close(trigger, failure=failure))
         else:
             self._requested += 1
-            self._set_trigger(trigger, done=False)
-            self.record.triggers[trigger]["request"] = self._requested
             (self.folder / "request.new").write_text(str(self._requested))
             (self.folder / "request.new").rename(self.folder / "request")
-        self._store()
+            entry = {"done": False, "location": None, "failure": None}
+            waiting = self._with_trigger(trigger, {**entry, "request": self._requested})
+            self._change(triggers=waiting)
 
-    def _set_trigger(self, trigger: str, *, done: bool = True, failure: str | None = None) -> None:
-        location = self.location if done and failure is None else None
-        entry = {"done": done or failure is not None, "location": location, "failure": failure}
-        triggers = {k: v for k, v in self.record.triggers.items() if k != trigger}
-        self.record.triggers = {**dict(list(triggers.items())[-_TRIGGERS_KEPT:]), trigger: entry}
+    def _close(self, *triggers: str, failure: str | None = None) -> Triggers:
+        """The triggers, with these done or failed."""
+        location = self.location if failure is None else None
+        entry = {"done": True, "location": location, "failure": failure}
+        closed = self.record.triggers
+        for trigger in triggers:
+            closed = self._with_trigger(trigger, entry, closed)
+        return closed
+
+    def _with_trigger(
+        self, trigger: str, entry: dict[str, Any], among: Triggers | None = None
+    ) -> Triggers:
+        known = self.record.triggers if among is None else among
+        others = {name: each for name, each in known.items() if name != trigger}
+        return {**dict(list(others.items())[-_TRIGGERS_KEPT:]), trigger: entry}
 
     @property
     def location(self) -> str:
@@ -164,18 +176,17 @@ class Program:
             self._start()
 
     def _watch(self) -> None:
-        if self.record.wanted == "cancel":
-            self._kill()
-            return
         now = time.monotonic()
+        if self.record.wanted == "cancel" or self._read_exit()[0]:
+            self._kill()  # of one that has failed, what it has left running
+            return
         self._read_report()
         is_ready = self.report.ready
         if is_ready is None:
             # a session of Spark may take minutes to start, so that silence says nothing
             is_ready = not self.claim.has_spark and now - self._began > self._settings.quiet_s
         if is_ready and self.record.state in ("starting", "restarting"):
-            self.record.state, self.record.has_run = "running", True
-            self._store()
+            self._change(state="running", has_run=True)
         if now - self._began > _STEADY_S:
             self._backoff_s = self._settings.retry_first_s
         self._answer_saves()
@@ -200,8 +211,7 @@ class Program:
         for trigger in waiting:
             request = self.record.triggers[trigger].get("request")
             if request is not None and (self.report.request or 0) >= request:
-                self._set_trigger(trigger)
-                self._store()
+                self._change(triggers=self._close(trigger))
 
     def _look(self) -> None:
         """See to memory, the log and credentials."""
@@ -231,35 +241,31 @@ class Program:
         self._kill()  # what it may have left running
         exit_status, from_outside = self._read_exit()
         wanted, trigger = self.record.wanted, self.record.trigger
-        session, self.record.session, self.usage = self.record.session, None, Usage()
+        session, self.usage = self.record.session, Usage()
         has_shut_down = from_outside or session is None or session.boot != read_boot()
         if wanted == "cancel":
             self._end("canceled")
         elif exit_status == 0 and wanted == "stop":
             claims.raise_checkpoint(self.state_folder)
-            self._set_trigger(trigger)
-            self.record.saved = True
-            self._end("finished")
+            self._end("finished", saved=True, triggers=self._close(trigger))
         elif exit_status == 0 and not has_shut_down:
             self._end("finished")
         elif wanted == "stop":
-            reason = self._fail(exit_status)
-            self._set_trigger(trigger, failure=f"{reason} while it was being stopped")
-            self._end("failed")
+            reason = self._explain(exit_status)
+            closed = self._close(trigger, failure=f"{reason} while it was being stopped")
+            self._end("failed", triggers=closed, failures=self._list_failures(reason))
         elif has_shut_down:
             self._begin_again(0.0)
+        elif self.record.has_run:
+            self._begin_again(self._backoff_s, self._list_failures(self._explain(exit_status)))
+            self._backoff_s = min(self._settings.retry_most_s, 2 * self._backoff_s)
         else:
-            self._fail(exit_status)
-            if self.record.has_run:
-                self._begin_again(self._backoff_s)
-                self._backoff_s = min(self._settings.retry_most_s, 2 * self._backoff_s)
-            else:
-                self._end("failed")
+            self._end("failed", failures=self._list_failures(self._explain(exit_status)))
 
-    def _begin_again(self, after_s: float) -> None:
+    def _begin_again(self, after_s: float, failures: list[Failure] | None = None) -> None:
+        known = self.record.failures if failures is None else failures
+        self._change(session=None, state="restarting", failures=known)
         self._due = time.monotonic() + after_s
-        self.record.state = "restarting"
-        self._store()
 
     def _read_exit(self) -> tuple[int | None, bool]:
         """The exit status, and whether the machine was shut down; None: it did not get to one."""
@@ -270,7 +276,7 @@ class Program:
     def _explain(self, exit_status: int | None) -> str:
         most = self.claim.find_memory_mb(self._settings)
         kills = self._group.count_kills() if self._group is not None else 0
-        if self._over_memory or kills:
+        if self._over_memory or kills > self._kills:
             return f"it used more than {most} MB of memory; give it more with --memory-mb"
         if self._is_late:
             return f"it did not end within {self._settings.stop_s:g} s of SIGTERM"
@@ -281,20 +287,17 @@ class Program:
                 return f"it was ended by {signal.Signals(exit_status - 128).name}"
         return f"it ended with status {exit_status}"
 
-    def _fail(self, exit_status: int | None) -> str:
-        reason = self._explain(exit_status)
-        self._add_failure(reason, read_tail(self.folder / "log", self._log_at))
-        return reason
-
-    def _add_failure(self, reason: str, trace: str = "") -> None:
+    def _list_failures(self, reason: str) -> list[Failure]:
+        """The last ones, with one more."""
+        trace = read_tail(self.folder / "log", self._log_at) if self.record.session else ""
         failures = [*self.record.failures, (claims.now_ms(), reason, trace)]
-        self.record.failures = failures[-_FAILURES_KEPT:]
+        return failures[-_FAILURES_KEPT:]
 
-    def _end(self, state: str) -> None:
-        self.record.state, self.record.ended_ms = state, claims.now_ms()
-        for trigger in [t for t, entry in self.record.triggers.items() if not entry["done"]]:
-            self._set_trigger(trigger, failure=f"it is {state}")
-        self._store()
+    def _end(self, state: str, *, triggers: Triggers | None = None, **fields: Any) -> None:
+        triggers = self.record.triggers if triggers is None else triggers
+        failure = {"done": True, "location": None, "failure": f"it is {state}"}
+        closed = {name: each if each["done"] else failure for name, each in triggers.items()}
+        self._change(session=None, state=state, ended_ms=claims.now_ms(), triggers=closed, **fields)
         self._step_read = float("-inf")
         if self._group is not None:
             self._group.remove()
@@ -324,8 +327,8 @@ class Program:
 
     def _start(self) -> None:
         if not self.state_folder.is_dir():
-            self._add_failure("its state is gone; without it, it does not start")
-            self._end("failed")
+            why = "its state is gone; without it, it does not start"
+            self._end("failed", failures=self._list_failures(why))
             return
         lease = acquire_lease(self.folder / "lease")
         if lease is None:
@@ -337,27 +340,40 @@ class Program:
 
     def _spawn(self, lease: int) -> None:
         """Start the shim, record that, and only then let it start the program: a runner that dies
-        in between leaves nothing that nobody knows of."""
-        self.record.starts += 1
+        in between, or cannot record it, leaves nothing that nobody knows of."""
+        number = self.record.starts + 1
         with open_log(self.folder) as log:
             self._log_at = os.fstat(log.fileno()).st_size
-            start = Start(self.folder, self.claim, self._settings, self.record.starts)
-            self._shim = start.spawn(lease, log)
-        process = read_process(self._shim.pid)
-        self.record.session = ProgramSession(
-            self._shim.pid, read_boot(), process.began if process else 0
-        )
-        self.record.state = "restarting" if self.record.has_run else "starting"
+            start = Start(self.folder, self.claim, self._settings, number)
+            shim = start.spawn(lease, log)
+        try:
+            if self._group is not None:
+                self._group.make(self._memory_bytes)
+                self._group.enter(shim.pid)
+                self._kills = self._group.count_kills()
+            process = read_process(shim.pid)
+            session = ProgramSession(shim.pid, read_boot(), process.began if process else 0)
+            state = "restarting" if self.record.has_run else "starting"
+            self._change(starts=number, session=session, state=state)
+        except BaseException:
+            give_up(shim)
+            raise
+        self._shim = shim
         self.report, self._over_memory = Report(), False
         self._began = self._looked = self._renewed = time.monotonic()
-        if self._group is not None:
-            self._group.make(self._memory_bytes)
-            self._group.enter(self._shim.pid)
-        self._store()
-        let_go(self._shim)
+        let_go(shim)
 
-    def _store(self) -> None:
-        claims.store_record(self.folder, self.record)
+    def _change(self, **fields: Any) -> None:
+        """Store what has become of it, and only then go by it: what a full disk does not take is
+        decided once more. Raises OSError."""
+        changed = replace(self.record, **fields)
+        try:
+            claims.store_record(self.folder, changed)
+        except OSError:
+            if not drop(self.folder / "log"):
+                raise
+            claims.store_record(self.folder, changed)
+        self.record = changed
 
     # -- what is reported of it
 

@@ -13,9 +13,10 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,9 @@ from speck.runner.spark import find_spark
 
 _TURN_S = 0.05
 _ENDED_SHOWN = 50
+_ENDED_SHOWN_S = 3600.0
+_HOLD_S = 1.0
+"""After a failure of the disk, before the next try."""
 Order = Mapping[str, Any]
 
 
@@ -56,6 +60,7 @@ class Runner:
         self._making = ThreadPoolExecutor(1, "claims")
         self._made: dict[str, Future[Program | None]] = {}
         self._shown: tuple[float, Any] = (0.0, None)
+        self._held: dict[str, float] = {}
         self._spark = find_spark(settings.python) if settings.spark_jar is not None else None
         try:
             for folder in (self._root, *(self._engine / n for n in ("orders", "answers"))):
@@ -73,7 +78,7 @@ class Runner:
         """By their ids; of the loop's thread."""
         for label, (claim, record) in list_claims(self._root).items():
             self._add(Program(self._root / label, claim, record, settings))
-        self._write_status()
+        self._try("write the status", self._write_status)
 
     def run(self) -> None:
         """Supervise until `stop` is called."""
@@ -90,20 +95,32 @@ class Runner:
         self._stopping.set()
 
     def _turn_once(self) -> None:
-        for _, file, order in sorted(self._list_orders(), key=lambda each: each[:2]):
-            self._take(file, order)
-        for name in [name for name, made in self._made.items() if made.done()]:
-            self._answer(self._engine / "orders" / name, self._finish(self._made.pop(name)))
+        self._try("take orders", self._take_orders)
         for program in list(self.programs.values()):
             if not program.over:
-                self._tend(program)
-        self._write_status()
+                what = f"see to {program.claim.name} ({program.claim.label})"
+                self._try(what, partial(program.tick, self._free))
+        self._try("write the status", self._write_status)
 
-    def _tend(self, program: Program) -> None:
+    def _try(self, what: str, act: Callable[[], None]) -> None:
+        """Do something, unless it failed a moment ago: a disk that is full, or fails, keeps the
+        runner from nothing else, and is tried again."""
+        if time.monotonic() < self._held.get(what, 0.0):
+            return
         try:
-            program.tick(self._free)
-        except OSError as error:  # a disk that is full, or fails: it is tried again
-            print(f"cannot see to {program.claim.name}: {error}", file=sys.stderr, flush=True)
+            act()
+        except OSError as error:
+            if what not in self._held:
+                print(f"cannot {what}: {error}; tries again", file=sys.stderr, flush=True)
+            self._held[what] = time.monotonic() + _HOLD_S
+        else:
+            self._held.pop(what, None)
+
+    def _take_orders(self) -> None:
+        for name in [name for name, made in self._made.items() if made.done()]:
+            self._answer(self._engine / "orders" / name, self._finish(self._made.pop(name)))
+        for _, file, order in sorted(self._list_orders(), key=lambda each: each[:2]):
+            self._take(file, order)
 
     def _add(self, program: Program) -> None:
         program.join(self._groups)
@@ -239,8 +256,11 @@ class Runner:
             (each for each in self.programs.values() if each.over),
             key=lambda each: -each.record.ended_ms,
         )
+        recent_ms = now_ms() - _ENDED_SHOWN_S * 1000
+        recent = sum(each.record.ended_ms > recent_ms for each in ended)
         shown = [each for each in self.programs.values() if not each.over]
-        programs = [each.describe() for each in (*shown, *ended[:_ENDED_SHOWN])]
+        shown += ended[: max(_ENDED_SHOWN, recent)]
+        programs = [each.describe() for each in shown]
         status = {
             "version": f"process 1 (Python {platform.python_version()})",
             "turn": self._turn,

@@ -128,6 +128,13 @@ def let_go(shim: subprocess.Popen[bytes]) -> None:
         pipe.write(b"go\n")
 
 
+def give_up(shim: subprocess.Popen[bytes]) -> None:
+    """End a shim that has not started its program."""
+    assert shim.stdin is not None
+    shim.stdin.close()
+    shim.wait()
+
+
 def renew_credentials(folder: Path, claim: Claim, settings: Settings) -> None:
     """Give a program the credentials of its brokers as they are now; there may be none."""
     target, owner = folder / "run/credentials", _find_owner(folder)

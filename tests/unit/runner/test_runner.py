@@ -8,11 +8,8 @@ import signal
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from hashlib import sha256
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -20,105 +17,17 @@ import pytest
 from binders.process.engine import ProcessEngine
 from binders.process.layout import LAYOUT
 from speck.agent.folder import StateFolder
-from speck.binding import Artifact, ArtifactKind, SaveProgress, Submission, Target
+from speck.binding import Target
 from speck.errors import DuplicateJobError, EngineRefusedError, PermanentError
 from speck.model.observation import RunState
 from speck.runner import processes
-from speck.runner.processes import Process, find_mains, find_members, list_sessions, send
-from speck.runner.program import Program
+from speck.runner.processes import find_members, list_sessions, send
 from speck.runner.runner import Runner
 from tests.channels import LocalChannel
+from tests.runner_places import Open, Place
 from tests.runners import PROGRAMS, LocalRunner
 from tests.unit.runner.test_groups import find_root
 from tests.waiting import wait_for
-
-
-@dataclass
-class Place:
-    """A site's folder, its runner, and the binder that gives it orders."""
-
-    folder: Path
-    local: LocalRunner
-    engine: ProcessEngine
-
-    def submission(self, *args: str, file: Path | None = None, **more: Any) -> Submission:
-        path = file or PROGRAMS / "stepping.py"
-        kind = ArtifactKind.PYFILE if path.suffix == ".py" else ArtifactKind.ARCHIVE
-        artifact = Artifact(sha256(path.read_bytes()).hexdigest(), path, kind)
-        job = Submission(uuid4().hex, "trial", artifact, "", ("--job-name", "trial", *args))
-        return replace(job, **more)
-
-    def start(self, *args: str, **more: Any) -> str:
-        submission = self.submission(*args, **more)
-        self.engine.submit(submission)
-        return submission.engine_job_id
-
-    def run(self, *args: str, **more: Any) -> str:
-        job = self.start(*args, **more)
-        self.await_state(job, RunState.RUNNING)
-        return job
-
-    def await_state(self, job: str, state: RunState) -> None:
-        wait_for(lambda: self.engine.status(job) is state, f"the program to be {state}", 30)
-
-    def program(self, job: str) -> Program:
-        return self.local.runner.programs[job]
-
-    def members(self, job: str) -> list[Process]:
-        session = self.program(job).record.session
-        return find_members(session) if session is not None else []
-
-    def main(self, job: str) -> Process:
-        session = self.program(job).record.session
-        assert session is not None
-        (main,) = find_mains(find_members(session), session.id)
-        return main
-
-    def stop(self, job: str) -> SaveProgress:
-        trigger = uuid4().hex
-        self.engine.stop(job, None, trigger)
-        return self.await_progress(job, trigger)
-
-    def await_progress(self, job: str, trigger: str) -> SaveProgress:
-        return wait_for(
-            lambda: p if (p := self.engine.save_progress(job, trigger)).done else None,
-            "the state to be saved",
-            30,
-        )
-
-    def step(self, job: str) -> int:
-        state = self.engine.newest_state(job)
-        return state.number if state is not None else 0
-
-    def starts(self, job: str) -> list[str]:
-        """The number of its state at each start."""
-        return (self.folder / f"programs/{job}/state/starts").read_text().split()
-
-    def failures(self, job: str) -> list[str]:
-        return [each.reason for each in self.engine.exceptions(job)]
-
-
-Open = Callable[..., Place]
-
-
-@pytest.fixture
-def open_place(tmp_path: Path) -> Iterator[Open]:
-    opened = []
-
-    def open_one(**settings: Any) -> Place:
-        folder = tmp_path / f"state-{len(opened)}"
-        local = LocalRunner(folder, **settings)
-        opened.append(local)
-        return Place(folder, local, ProcessEngine(Target("", agent=LocalChannel(folder))))
-
-    yield open_one
-    for local in opened:
-        local.stop()
-
-
-@pytest.fixture
-def place(open_place: Open) -> Place:
-    return open_place()
 
 
 def test_programs_outlive_their_runner(place: Place) -> None:
@@ -245,11 +154,12 @@ def test_a_program_that_reports_nothing_runs_all_the_same(open_place: Open) -> N
     assert place.await_progress(job, trigger).failure == (
         "the program takes no checkpoints on request"
     )
+    wait_for(lambda: place.step(job), "its first step: before, SIGTERM just ends it", 30)
     assert place.stop(job).failure is None
 
 
 def test_memory_has_a_limit(place: Place) -> None:
-    job = place.run("--memory-mb", "60", "--allocate-mb", "200")
+    job = place.start("--memory-mb", "60", "--allocate-mb", "200")
     wait_for(lambda: place.failures(job), "the limit", 30)
     assert place.failures(job)[-1].startswith(
         "it used more than 60 MB of memory; give it more with --memory-mb"

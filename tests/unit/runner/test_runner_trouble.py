@@ -1,0 +1,174 @@
+"""A runner on a disk that is full or damaged, and programs that end in unlucky ways."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from speck.model.observation import RunState
+from speck.runner import claims
+from speck.runner import runner as loop
+from speck.runner.processes import read_process
+from tests.runner_places import Open, Place
+from tests.runners import PROGRAMS
+from tests.waiting import wait_for
+
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@contextmanager
+def failing(place: object, name: str, when: Callable[..., bool] = lambda *_: True) -> Iterator[Any]:
+    """The disk is full for one kind of write; yields how often it was tried in vain."""
+    tries: list[object] = []
+    with pytest.MonkeyPatch.context() as patch:
+        real = getattr(place, name)
+
+        def write(*args: Any, **more: Any) -> Any:
+            if when(*args):
+                tries.append(args)
+                raise FULL
+            return real(*args, **more)
+
+        patch.setattr(place, name, write)
+        yield tries
+
+
+def read_stored(place: Place, job: str) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(
+        (place.folder / f"programs/{job}/record.json").read_bytes()
+    )
+    return content
+
+
+def test_an_end_is_known_only_once_it_is_stored(place: Place) -> None:
+    """A runner that starts again would not know it, and begin the program once more."""
+    job = place.run()
+    with failing(claims, "store_record", lambda _, record: record.over) as tries:
+        place.engine.cancel(job)
+        wait_for(lambda: len(tries) > 1, "two tries to store the end", 30)
+        assert not place.program(job).over
+    place.await_state(job, RunState.CANCELED)
+    assert read_stored(place, job)["state"] == "canceled"
+    place.local.leave()
+    place.local.come()
+    assert place.engine.status(job) is RunState.CANCELED
+    assert len(place.starts(job)) == 1
+
+
+def test_a_program_that_has_been_stopped_does_not_start_again_for_want_of_space(
+    place: Place,
+) -> None:
+    job = place.run()
+    with failing(claims, "raise_checkpoint") as tries:
+        place.engine.stop(job, None, "abc")
+        wait_for(lambda: len(tries) > 1, "two tries to number the state", 30)
+    assert place.await_progress(job, "abc").failure is None
+    assert len(place.starts(job)) == 1
+    assert place.engine.has_finished(job) is False
+
+
+def test_a_start_that_cannot_be_recorded_is_made_again(place: Place) -> None:
+    """What waits to begin does not count as running, and ends."""
+    with failing(claims, "store_record", lambda _, record: record.session is not None) as tries:
+        job = place.start()
+        wait_for(lambda: len(tries) > 1, "two tries to start it", 30)
+        assert place.engine.status(job) is RunState.STARTING
+        assert not place.program(job).holds_slots
+    place.await_state(job, RunState.RUNNING)
+    assert place.starts(job) == ["0"]
+    assert len(place.members(job)) == 2, "its shim, and itself"
+
+
+def test_a_runner_that_can_write_nothing_sees_to_its_programs(place: Place) -> None:
+    job = place.run()
+    with failing(loop, "write_json") as tries:
+        wait_for(lambda: len(tries) > 1, "two tries to write the status", 30)
+        main = place.main(job)
+        os.kill(main.pid, 9)
+        wait_for(lambda: len(place.starts(job)) == 2, "another start", 30)
+        assert place.local.is_there
+    place.await_state(job, RunState.RUNNING)
+
+
+def test_an_order_that_cannot_be_recorded_has_no_effect(place: Place) -> None:
+    job = place.run()
+    with failing(claims, "store_record"), pytest.raises(Exception, match="No space left"):
+        place.engine.cancel(job)
+    before = place.step(job)
+    wait_for(lambda: place.step(job) > before, "more steps")
+    assert place.engine.status(job) is RunState.RUNNING
+
+
+def test_the_log_makes_room_for_what_has_to_be_recorded(place: Place) -> None:
+    job = place.run()
+    old = place.folder / f"programs/{job}/log.1"
+    old.write_text("x" * 100)
+    with failing(claims, "store_record", lambda *_: old.exists()):
+        place.engine.cancel(job)
+        place.await_state(job, RunState.CANCELED)
+    assert not old.exists()
+
+
+def test_a_program_that_ends_is_started_again_though_it_has_left_something_running(
+    place: Place, tmp_path: Path
+) -> None:
+    """What has inherited the lease holds it."""
+    file = tmp_path / "leaving.py"
+    text = (PROGRAMS / "stepping.py").read_text()
+    assert "import signal\n" in text
+    file.write_text(text.replace("import signal\n", 'import signal\nos.system("sleep 600 &")\n', 1))
+    job = place.run("--fail-at", "4", file=file)
+    wait_for(lambda: len(place.starts(job)) > 1, "another start", 30)
+    assert place.failures(job)[-1].startswith("it ended with status 3")
+
+
+def test_a_program_whose_record_is_damaged_does_not_start_again(place: Place) -> None:
+    ended, running = place.run(), place.run()
+    place.engine.cancel(ended)
+    place.await_state(ended, RunState.CANCELED)
+    place.local.leave()
+    for job in (ended, running):
+        (place.folder / f"programs/{job}/record.json").write_text("{")
+    place.local.come()
+    for job in (ended, running):
+        place.await_state(job, RunState.CANCELED)
+        assert not place.program(job).alive
+        assert len(place.starts(job)) == 1
+    assert place.failures(running) == ["its record is damaged; it is not started again"]
+
+
+def test_all_that_ended_a_moment_ago_is_shown(
+    open_place: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many: what has become of them is asked about one by one."""
+    monkeypatch.setattr(loop, "_ENDED_SHOWN", 1)
+    place = open_place()
+    jobs = [place.run() for _ in range(3)]
+    for job in jobs:
+        place.engine.cancel(job)
+    for job in jobs:
+        place.await_state(job, RunState.CANCELED)
+    monkeypatch.setattr(loop, "_ENDED_SHOWN_S", 0.0)
+    wait_for(lambda: [place.engine.status(job) for job in jobs].count(None) == 2, "the others", 30)
+
+
+def test_a_process_is_known_whatever_it_calls_itself() -> None:
+    code = r"open('/proc/self/comm', 'wb').write(b'\xff\xfe) x'); print(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        known = read_process(process.pid)
+        process.communicate(b"\n")
+    assert known is not None
+    assert known.parent == os.getpid()
