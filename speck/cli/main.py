@@ -108,6 +108,7 @@ _LAZY = {
     "pub": f"{_COMMANDS}.pub:pub",
     "sub": f"{_COMMANDS}.sub:sub",
     "replay": f"{_COMMANDS}.replay:replay",
+    "batch": f"{_COMMANDS}.batch:batch",
     "audit": f"{_COMMANDS}.audit:audit",
     "backup": f"{_COMMANDS}.backup:backup",
     "restore": f"{_COMMANDS}.backup:restore",

@@ -12,9 +12,10 @@ from speck.metrics.dataset.storage import Storage
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]*):(.*)", re.DOTALL)
 
 
-def open_storage(place: str, local: Path) -> Storage:
+def open_storage(place: str, local: Path, what: str = "metrics") -> Storage:
     """The storage at a URI (`file:`, `s3a:`, `hdfs:`) or in a folder. Of a dataset elsewhere
-    `local` is the folder of this machine with its lock. Raises InvalidError."""
+    `local` is the folder of this machine with its lock. Raises InvalidError, which says `what` the
+    place was to be for."""
     match = _SCHEME.fullmatch(place)
     scheme = match[1] if match else "file"
     if scheme == "file":
@@ -32,6 +33,6 @@ def open_storage(place: str, local: Path) -> Storage:
 
         return open_hdfs(uri, local)
     raise InvalidError(
-        f"cannot use {place!r:.200} for metrics: write file:///folder, s3a://bucket/folder or"
+        f"cannot use {place!r:.200} for {what}: write file:///folder, s3a://bucket/folder or"
         " hdfs://host:port/folder"
     )
