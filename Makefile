@@ -168,11 +168,17 @@ bench-exactly-once: setup ## what exactly_once costs against at_least_once
 bench-state: setup ## state of a 1000-job composition on disk
 	@$(PY) -m bench.state
 
-bench-moves: setup ## 50 moves and updates in each mode, under load: what is lost, how long it is silent; BROKER=kafka: the cloud with Kafka; MOVES=n: a trial
-	@$(PY) -m bench.moves $(if $(BROKER),--broker $(BROKER)) $(if $(MOVES),--moves $(MOVES))
+bench-moves: setup ## 50 moves and updates in each mode, under load: what is lost, how long it is silent; BROKER=kafka: the cloud with Kafka; ENGINE=process or spark: beside Flink; MOVES=n: a trial
+	@$(PY) -m bench.moves $(if $(BROKER),--broker $(BROKER)) $(if $(ENGINE),--engine $(ENGINE)) $(if $(MOVES),--moves $(MOVES))
 
 bench-moves-kafka: setup ## the same as bench-moves BROKER=kafka
 	@$(PY) -m bench.moves_kafka
+
+bench-moves-process: setup ## the same as bench-moves ENGINE=process
+	@$(PY) -m bench.moves_process
+
+bench-moves-spark: setup ## the same as bench-moves ENGINE=spark
+	@$(PY) -m bench.moves_spark
 
 bench-rewire: setup ## 200 rewirings under load in each delivery mode, 100 with kills: what is lost or sent twice
 	@$(PY) -m bench.rewire

@@ -19,6 +19,7 @@ from pathlib import Path
 
 import requests
 
+from bench.engine_jobs import write_jobs
 from speck.errors import SpeckError
 from speck.fog.flink import find_java
 from speck.fog.mosquitto import find_mosquitto
@@ -31,6 +32,7 @@ from speck.model.values import JsonObject
 
 RESULTS = Path(__file__).parent / "results"
 RAW = Path(__file__).parent / "raw"
+_AGENTS_S = 120.0
 
 
 def find_code() -> str:
@@ -180,9 +182,12 @@ def fog_with_service(
     speeds: Mapping[str, float] | None = None,
     cloud_broker: str = MOSQUITTO,
     more: Mapping[str, str] | None = None,
+    programs: bool = False,
+    spark: bool = False,
 ) -> Iterator[tuple[Fog, Api]]:
     """A fresh local fog registered with a fresh service, both gone afterwards; `more` are
-    variables of the service's environment."""
+    variables of the service's environment. With `programs` or `spark` (see `Fog.up`) each site
+    keeps its state to itself and has an agent, and there are the jobs of `bench.engine_jobs`."""
     end_well_when_told()
     with tempfile.TemporaryDirectory(prefix="speck-bench-") as folder:
         fog = Fog(Path(folder) / "fog")
@@ -197,15 +202,35 @@ def fog_with_service(
                 wan=wan,
                 speeds=speeds,
                 cloud_broker=cloud_broker,
+                programs=programs,
+                spark=spark,
             )
-            jars = edge_jar("speck-jobs.jar").parent
-            with serving(Path(folder) / "home", [jars], more=more) as server:
+            jars = [edge_jar("speck-jobs.jar").parent]
+            if programs or spark:
+                jars = list(write_jobs(Path(folder) / "programs"))
+            with serving(Path(folder) / "home", jars, more=more) as server:
                 api = Api(server.url)
                 for body in fog.site_bodies():
                     api.call("POST", "/sites", body)
+                if programs or spark:
+                    fog.start_agents(server.url)
+                    await_agents(api)
                 yield fog, api
         finally:
             fog.down()
+
+
+def await_agents(api: Api) -> None:
+    """Wait until each site's agent has been heard, and no engine is missing. Raises
+    RuntimeError."""
+    until = time.monotonic() + _AGENTS_S
+    while not all(
+        site.get("last_seen") and site.get("state") != "degraded"
+        for site in api.call("GET", "/sites")["sites"]
+    ):
+        if time.monotonic() > until:
+            raise RuntimeError(f"cannot hear from an agent at each site in {_AGENTS_S:g} s")
+        time.sleep(0.1)
 
 
 def sleep_until(at: float) -> None:

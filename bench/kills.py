@@ -20,14 +20,13 @@ from urllib.parse import urlsplit
 
 import requests
 
-from bench.common import Api, end_well_when_told, say
+from bench.common import Api, await_agents, end_well_when_told, say
 from speck.fog.paths import edge_jar
 from speck.fog.service import Served, serving
 from speck.fog.site_record import MOSQUITTO
 from speck.fog.sites import Fog
 
 KINDS = ("engine", "broker", "service")
-_AGENTS_S = 120.0
 
 
 class Mortal:
@@ -109,20 +108,12 @@ def mortal_fog(
                 for body in fog.site_bodies():
                     mortal.api.call("POST", "/sites", body)
                 fog.start_agents(mortal.api.url)
-                _await_agents(mortal.api)
+                await_agents(mortal.api)
                 yield mortal
             finally:
                 mortal.close()
         finally:
             fog.down()
-
-
-def _await_agents(api: Api) -> None:
-    until = time.monotonic() + _AGENTS_S
-    while not all(site.get("last_seen") for site in api.call("GET", "/sites")["sites"]):
-        if time.monotonic() > until:
-            raise RuntimeError(f"cannot hear from an agent at each site in {_AGENTS_S:g} s")
-        time.sleep(0.1)
 
 
 def insist(call: Callable[[], requests.Response], until: float) -> requests.Response:

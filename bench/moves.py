@@ -12,7 +12,7 @@ checkpoint also when nothing moves: `gap_at_rest_s`.
 
 `make bench-moves` writes bench/results/moves.json; QUICK=1 makes four moves in each mode only. With
 BROKER=kafka the chain goes from Mosquitto at the edge into Kafka in the cloud, and the result is
-moves_kafka.json.
+moves_kafka.json. With ENGINE=process or spark it is another experiment: bench/moves_engines.py.
 """
 
 from __future__ import annotations
@@ -169,7 +169,8 @@ def _change(
     say(f"{results.moves}: {kinds}: {seconds:.2f} s, silent for {gap:.2f} s")
 
 
-def _spread(values: Sequence[float]) -> JsonObject:
+def spread(values: Sequence[float]) -> JsonObject:
+    """Median, 95 % and longest of some times in seconds; None of fewer than two."""
     if len(values) < 2:
         return {"p50": None, "p95": None, "max": None, "of": len(values)}
     cuts = statistics.quantiles(values, n=100, method="inclusive")
@@ -192,7 +193,7 @@ def summary(rows: Sequence[JsonObject]) -> JsonObject:
     for mode in dict.fromkeys(row["delivery"] for row in rows):
         of_mode = [row for row in rows if row["delivery"] == mode]
         counted = {key: sum(row[key] for row in of_mode) for key in COUNTED}
-        gaps = {key: _spread([s for row in of_mode for s in row[key]]) for key in GAPS}
+        gaps = {key: spread([s for row in of_mode for s in row[key]]) for key in GAPS}
         result[mode] = {**counted, **gaps}
     return result
 
@@ -226,7 +227,14 @@ def main(broker: str = MOSQUITTO) -> int:
     parser.add_argument("--seed", type=int, default=3)
     parser.add_argument("--delivery", action="append", help="only this mode, no file")
     parser.add_argument("--broker", default=broker, help="the cloud's")
+    parser.add_argument("--engine", choices=("process", "spark"), help="beside Flink")
     options = parser.parse_args()
+    if options.engine:
+        if options.broker != MOSQUITTO or options.delivery:
+            parser.error("cannot use --broker or --delivery with --engine: it has its own")
+        from bench.moves_engines import measure as measure_engine
+
+        return measure_engine(options.engine, options.moves)
     if options.delivery or options.moves:
         modes = options.delivery or MODES
         with fog_with_service(2, 1, SLOTS, CHECKPOINT_S, cloud_broker=options.broker) as (fog, api):

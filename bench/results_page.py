@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bench.common import RESULTS, say
-from bench.page import small
+from bench.page import moves_engines, small
 from bench.page.result import Result, fingerprint, load
 from bench.page.section import MADE, Section, claims_of, made_of, markdown
 from bench.page.words import table
@@ -35,6 +35,9 @@ NAMES = (
     "fig6",
     "scale",
     "moves",
+    "moves_kafka",
+    "moves_process",
+    "moves_spark",
     "rewire",
     "faults",
     "crash",
@@ -49,7 +52,7 @@ NAMES = (
     "overload",
     "state",
 )
-"""The sections in their order; each is a module of bench/page, or in `bench.page.small`."""
+"""The sections in their order; each is a module of bench/page, or one of `_few`."""
 
 SHOWN = ("traffic", "edge_server", "in_action")
 """What the README shows a plot of: the first of each."""
@@ -69,10 +72,18 @@ three runs none is given."""
 
 def load_sections() -> list[Section]:
     """All of them, in the page's order."""
-    few = {section.name: section for section in small.SECTIONS}
+    few = _few()
     return [
         few.get(name) or importlib.import_module(f"bench.page.{name}").SECTION for name in NAMES
     ]
+
+
+def _few() -> dict[str, Section]:
+    """Those that share a module with others."""
+    from bench.page import moves  # which draws: matplotlib is not for everyone who asks for names
+
+    sections = (*small.SECTIONS, moves.KAFKA, *moves_engines.SECTIONS)
+    return {section.name: section for section in sections}
 
 
 def load_results(sections: Sequence[Section], folder: Path = RESULTS) -> dict[str, Result]:

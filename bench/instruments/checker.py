@@ -89,13 +89,17 @@ class Tally:
             self.stray += 1
             return
         if self._is_new(own):
-            if now - self.last > _SILENCE_S and self.last:
-                self.silences.append((self.last, now))
-            self.last = now
+            self._pause(now)
         if "count" in record:
             key = str(record.get("k"))
             self.miscounted += record["count"] != self._counts.get(key, 0) + 1
             self._counts[key] = record["count"]
+
+    def _pause(self, now: float) -> None:
+        """Something new has come: write down the silence before it."""
+        if now - self.last > _SILENCE_S and self.last:
+            self.silences.append((self.last, now))
+        self.last = now
 
     def _is_new(self, number: int) -> bool:
         if number < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from bench.page import style
@@ -63,4 +64,15 @@ SECTION = Section(
     target="moves",
     figures=_figures,
     plots=[Plot("moves-gaps", "Silence at the far end while a job moves", _draw)],
+)
+
+KAFKA = replace(
+    SECTION,
+    name="moves_kafka",
+    title="Moves under load, over Kafka",
+    question="The same with links over Kafka in the cloud.",
+    set_up="A chain of jobs on three sites (real Flink, Mosquitto at the edges, Kafka in the cloud,"
+    " plain loopback) is fed with numbered records; jobs move and change at random.",
+    target="moves-kafka",
+    plots=[Plot("moves-kafka-gaps", "Silence at the far end while a job moves, over Kafka", _draw)],
 )
