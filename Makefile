@@ -156,6 +156,9 @@ bench-policies: setup ## placement policies compared for real: measured beside p
 bench-ramp: setup ## a ramp that fills an uplink, moved with and without a forecast (root, Linux)
 	@$(PY) -m bench.ramp
 
+bench-engines: setup ## the same jobs on Flink, Spark and as a process, over Mosquitto and Kafka
+	@$(PY) -m bench.engines $(if $(ENGINE),--engine $(ENGINE)) $(if $(BROKER),--broker $(BROKER)) $(if $(JOB),--job $(JOB)) $(if $(PART),--part $(PART))
+
 bench-connector: setup ## messages through source, map and sink
 	@$(PY) -m bench.connector
 

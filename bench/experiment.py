@@ -84,8 +84,16 @@ class Experiment:
         self._rows[key] = row
         return row
 
-    def finish(self, summary: JsonObject, checks: Iterable[Check]) -> int:
-        """Write the result; the exit status: 0 only when no check fails."""
+    def finish(
+        self,
+        summary: JsonObject,
+        checks: Iterable[Check],
+        *,
+        more: JsonObject | None = None,
+        rows: Sequence[JsonObject] | None = None,
+    ) -> int:
+        """Write the result; the exit status: 0 only when no check fails. `more`: further keys of
+        it; `rows`: those that it holds, if not all."""
         verdicts = [_relax_for_trial(check) if is_quick() else check for check in checks]
         origin = provenance(self._started)
         origin["seconds"] = round(origin["seconds"] + self._before_s, 1)  # in all lives together
@@ -96,13 +104,14 @@ class Experiment:
             "settings": self.settings,
             "simulated": self._simulated,
             "summary": summary,
+            **(more or {}),
             "checks": [asdict(check) for check in verdicts],
         }
         folder = RAW if is_quick() else RESULTS
         folder.mkdir(exist_ok=True)
         whole = folder / f"{self.name}.json"
         part = whole.with_suffix(".part")
-        part.write_text(_text(content, self.rows))
+        part.write_text(_text(content, self.rows if rows is None else rows))
         part.replace(whole)  # never half a result, whenever it is cut
         for check in verdicts:
             mark = {True: "ok", False: "NOT", None: "--"}[check.ok]

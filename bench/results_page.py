@@ -32,6 +32,7 @@ NAMES = (
     "policies",
     "ramp",
     "link_batching",
+    "engines",
     "fig6",
     "scale",
     "moves",

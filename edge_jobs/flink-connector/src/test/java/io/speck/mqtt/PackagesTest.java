@@ -47,6 +47,7 @@ class PackagesTest {
                                     "mqtt.bench",
                                     Set.of("link.protocol", "link.transport", "mqtt.connection")),
                             Map.entry("kafka", Set.of("link.protocol", "link.transport")),
+                            Map.entry("kafka.bench", Set.of()),
                             Map.entry("flink", Set.of()),
                             Map.entry("flink.metrics", Set.of("link.metrics")),
                             Map.entry("flink.source", with(SHELL, "flink.metrics")),
