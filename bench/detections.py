@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 from pathlib import Path
-from types import TracebackType
 
 from speck.errors import TransientError
 from speck.fog.publisher import Message, Publisher, ReplayOptions
@@ -183,12 +182,7 @@ class DetectionFeed:
     def __enter__(self) -> DetectionFeed:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cancel.set()
         self._thread.join()
 

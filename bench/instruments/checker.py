@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
+from typing import Any
 
 from speck.binding import open_links
 from speck.errors import TransientError
@@ -234,13 +234,8 @@ class Checker:
     def __enter__(self) -> Checker:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._reader.__exit__(kind, error, at)
+    def __exit__(self, *error: Any) -> None:
+        self._reader.__exit__(*error)
 
     def _hear(self, record: Record) -> None:
         """Take in a record; a message that cannot be split counts as a stray one."""

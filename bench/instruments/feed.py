@@ -12,7 +12,6 @@ import select
 import threading
 import time
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Protocol
 
 from speck.errors import TransientError
@@ -169,12 +168,7 @@ class Feed:
     def __enter__(self) -> Feed:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cancel.set()
         self._thread.join()
 

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any
 from zlib import crc32
 
@@ -222,13 +221,8 @@ class KafkaReader:
     def __enter__(self) -> KafkaReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        if self._failure is not None and error is None:
+        if self._failure is not None and kind is None:
             raise self._failure

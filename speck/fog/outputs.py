@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from types import TracebackType
+from typing import Any
 
 from speck.binding import open_links
 from speck.fog.publisher import find_broker
@@ -36,13 +36,8 @@ class OutputReader:
     def __enter__(self) -> OutputReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._reader.__exit__(kind, error, traceback)
+    def __exit__(self, *error: Any) -> None:
+        self._reader.__exit__(*error)
 
     def _keep(self, message: Record) -> None:
         try:
