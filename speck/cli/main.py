@@ -11,7 +11,7 @@ import click
 
 from speck.cli.lazy import LazyGroup
 from speck.cli.messages import complain, complain_json, complain_unexpected
-from speck.cli.options import add_connection_options, add_output_option, output_form
+from speck.cli.options import add_service_options, output_form
 from speck.errors import SpeckError
 
 INTERRUPTED = 130
@@ -119,8 +119,7 @@ _LAZY = {
 
 @click.group(cls=Root, lazy=_LAZY, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="speck", message="speck %(version)s")
-@add_connection_options
-@add_output_option
+@add_service_options
 def root() -> None:
     """Deploy and adapt stream applications made of many jobs on many sites.
 

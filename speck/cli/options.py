@@ -95,6 +95,11 @@ def add_output_option(command: F) -> F:
     )(command)
 
 
+def add_service_options(command: F) -> F:
+    """Add the options of a command that asks the service, and prints what it gets."""
+    return add_connection_options(add_output_option(command))
+
+
 def add_fresh_option(command: F) -> F:
     """Add --fresh, passed as `fresh`."""
     return click.option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.options import add_service_options, client, output
 
 
 @click.command()
@@ -19,8 +19,7 @@ from speck.cli.options import add_connection_options, add_output_option, client,
     is_flag=True,
     help="Release sessions that no job reads then, with the messages that wait in them.",
 )
-@add_connection_options
-@add_output_option
+@add_service_options
 def adopt(cancel: bool, older_state: bool, discard_messages: bool) -> None:
     """Let a restored or copied service take over what runs.
 

@@ -6,8 +6,7 @@ import click
 
 from speck.cli.durations import Duration
 from speck.cli.options import (
-    add_connection_options,
-    add_output_option,
+    add_service_options,
     add_wait_options,
     add_yes_option,
     client,
@@ -38,8 +37,7 @@ from speck.cli.subjects import add_composition
 @click.option("--apply", "carry", is_flag=True, help="Apply it, like `speck apply`.")
 @add_yes_option
 @add_wait_options
-@add_connection_options
-@add_output_option
+@add_service_options
 def advise(
     composition: str,
     policy: str,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from speck.cli.durations import Duration
-from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.options import add_service_options, client, output
 from speck.cli.subjects import add_composition
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ _URI = re.compile(r"(file|s3a|hdfs):")
     callback=lambda _context, _option, place: None if place is None else _check_dataset(place),
     help="Analyse this dataset (a folder, file:, s3a: or hdfs:), without a service.",
 )
-@add_connection_options
-@add_output_option
+@add_service_options
 def analyze(
     composition: str | None,
     window: float,

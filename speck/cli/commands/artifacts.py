@@ -10,8 +10,7 @@ import click
 from speck.cli.lazy import HelpfulGroup
 from speck.cli.messages import say, warn
 from speck.cli.options import (
-    add_connection_options,
-    add_output_option,
+    add_service_options,
     client,
     names_of,
     output,
@@ -27,8 +26,7 @@ def artifacts() -> None:
 
 
 @artifacts.command("list")
-@add_connection_options
-@add_output_option
+@add_service_options
 def list_artifacts() -> None:
     """List artifacts."""
     from speck.cli.output import Grid, moment
@@ -58,8 +56,7 @@ def _describe_use(use: JsonObject) -> str:
 
 @artifacts.command()
 @click.argument("file", type=click.Path(path_type=Path))
-@add_connection_options
-@add_output_option
+@add_service_options
 def push(file: Path) -> None:
     """Send an artifact and print the job_path that names it."""
     import hashlib
@@ -84,8 +81,7 @@ def push(file: Path) -> None:
 
 @artifacts.command("remove")
 @click.argument("sha256", nargs=-1, required=True, shell_complete=names_of("artifacts"))
-@add_connection_options
-@add_output_option
+@add_service_options
 def remove_artifacts(sha256: tuple[str, ...]) -> None:
     """Delete artifacts that nothing uses.
 
@@ -100,8 +96,7 @@ def remove_artifacts(sha256: tuple[str, ...]) -> None:
 
 @artifacts.command()
 @click.option("--dry-run", is_flag=True, help="Show what would be deleted, and delete nothing.")
-@add_connection_options
-@add_output_option
+@add_service_options
 def gc(dry_run: bool) -> None:
     """Delete all artifacts that no revision and no job names, also at the engines.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from speck.cli.lazy import HelpfulGroup
-from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.options import add_service_options, client, output
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
@@ -33,8 +33,7 @@ def audit() -> None:
     "-n", "--lines", type=click.IntRange(1, 10_000), default=20, help="Number of lines (20)."
 )
 @_home
-@add_connection_options
-@add_output_option
+@add_service_options
 def tail(lines: int, home: str | None) -> None:
     """Print the newest lines, oldest first.
 
@@ -49,8 +48,7 @@ def tail(lines: int, home: str | None) -> None:
 @audit.command()
 @click.option("--contains", metavar="HASH", help="A hash noted earlier: its line must be there.")
 @_home
-@add_connection_options
-@add_output_option
+@add_service_options
 def verify(contains: str | None, home: str | None) -> None:
     """Check that every line is there as the service wrote it, and print the last hash.
 

@@ -8,8 +8,7 @@ from speck.cli.durations import Duration, write_duration
 from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import (
     Number,
-    add_connection_options,
-    add_output_option,
+    add_service_options,
     client,
     names_of,
     output,
@@ -57,8 +56,7 @@ def autopilot() -> None:
     help="Plan for the rates forecast for so long (initially 0: those of today).",
 )
 @click.option("--scale/--no-scale", default=None, help="Whether to change parallelism, too.")
-@add_connection_options
-@add_output_option
+@add_service_options
 def switch_on(
     composition: str,
     every: float | None,
@@ -78,8 +76,7 @@ def switch_on(
 
 @autopilot.command("off")
 @_COMPOSITION
-@add_connection_options
-@add_output_option
+@add_service_options
 def switch_off(composition: str) -> None:
     """Switch it off for COMPOSITION; jobs and settings stay as they are."""
     _set(composition, on=False)
@@ -87,8 +84,7 @@ def switch_off(composition: str) -> None:
 
 @autopilot.command()
 @_COMPOSITION
-@add_connection_options
-@add_output_option
+@add_service_options
 def status(composition: str) -> None:
     """Show its settings and its last log entry."""
     _show(_read(composition))
@@ -96,8 +92,7 @@ def status(composition: str) -> None:
 
 @autopilot.command()
 @_COMPOSITION
-@add_connection_options
-@add_output_option
+@add_service_options
 def log(composition: str) -> None:
     """List what it did or did not do, and why."""
     from speck.cli.output import Grid, moment

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.options import add_service_options, client, output
 
 
 @click.command()
 @click.argument("change")
-@add_connection_options
-@add_output_option
+@add_service_options
 def cancel(change: str) -> None:
     """Cancel a change.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.options import add_service_options, client, names_of, output
 from speck.model.values import JsonObject
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ _POLL_INTERVAL_S = 1.0
     "-n", "--lines", type=click.IntRange(min=0), default=100, help="Number of newest events (100)."
 )
 @click.option("-f", "--follow", is_flag=True, help="Print new events until Ctrl-C.")
-@add_connection_options
-@add_output_option
+@add_service_options
 def events(
     composition: str | None,
     site: str | None,

@@ -13,6 +13,7 @@ from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import (
     add_connection_options,
     add_output_option,
+    add_service_options,
     add_yes_option,
     client,
     output,
@@ -119,8 +120,7 @@ for _command in (fog_links.links, fog_links.link, fog_links.shape, fog_links.exe
     "--register/--no-register", default=True, help="Whether to register the sites with the service."
 )
 @folder_option
-@add_connection_options
-@add_output_option
+@add_service_options
 def up(
     edges: int,
     slots: int,

@@ -8,8 +8,7 @@ import click
 
 from speck.cli.lazy import HelpfulGroup
 from speck.cli.options import (
-    add_connection_options,
-    add_output_option,
+    add_service_options,
     client,
     names_of,
     output,
@@ -30,8 +29,7 @@ def _add_command(noun: str) -> None:
     @forget.command(noun, help=f"Forget a {noun}.")
     @click.argument("name", shell_complete=names_of(f"{noun}s"))
     @click.option("--force", is_flag=True, help="Forget it; otherwise only name what is left.")
-    @add_connection_options
-    @add_output_option
+    @add_service_options
     def command(name: str, force: bool) -> None:
         record = client().forget(f"{noun}s", name, force=force)
         output().show(record, *_describe(record))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.options import add_service_options, client, output
 from speck.cli.subjects import add_name
 from speck.model.values import JsonObject
 
@@ -19,8 +19,7 @@ _CHANGE = re.compile(r"[0-9a-f]{20}")
 
 @click.command()
 @add_name("composition", "subject", metavar="COMPOSITION|CHANGE")
-@add_connection_options
-@add_output_option
+@add_service_options
 def history(subject: str) -> None:
     """List revisions and changes, or what one change did.
 

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from speck.cli.options import (
-    add_connection_options,
     add_fresh_option,
-    add_output_option,
+    add_service_options,
     client,
     names_of,
     output,
@@ -36,8 +35,7 @@ _ENGINES = (
 @click.option("--site", shell_complete=names_of("sites"), help="Only jobs of this site.")
 @click.option("--state", help="Only jobs in this state; failed: those that keep failing, too.")
 @add_fresh_option
-@add_connection_options
-@add_output_option
+@add_service_options
 def jobs(site: str | None, state: str | None, fresh: bool) -> None:
     """List jobs."""
     from speck.cli import tables
@@ -53,8 +51,7 @@ def jobs(site: str | None, state: str | None, fresh: bool) -> None:
 @click.command()
 @add_name("job")
 @add_fresh_option
-@add_connection_options
-@add_output_option
+@add_service_options
 def job(name: str, fresh: bool) -> None:
     """Show a job and its exceptions.
 

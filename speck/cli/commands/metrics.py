@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from speck.cli.lazy import HelpfulGroup
-from speck.cli.options import add_connection_options, add_output_option, client, output
+from speck.cli.options import add_service_options, client, output
 from speck.cli.subjects import add_name
 from speck.cli.writing import WholeFiles
 from speck.model.values import JsonObject
@@ -26,8 +26,7 @@ def metrics() -> None:
 
 @metrics.command()
 @add_name("job", "job")
-@add_connection_options
-@add_output_option
+@add_service_options
 def show(job: str) -> None:
     """Show the rates of a job and its subtasks between the last two polls; `-` means unknown."""
     from speck.cli.output import Grid
@@ -64,8 +63,7 @@ def _add_range_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "--table", type=click.Choice(_TABLES), help="The table to write to a FILE (default: tasks)."
 )
 @_add_range_options
-@add_connection_options
-@add_output_option
+@add_service_options
 def export_metrics(target: Path, table: str | None, **filters: str | None) -> None:
     """Write metrics to a file, or all tables to a folder.
 
@@ -117,8 +115,7 @@ def _fetch(
 @click.option(
     "--table", type=click.Choice(_TABLES), help="The table (default: inferred from the columns)."
 )
-@add_connection_options
-@add_output_option
+@add_service_options
 def import_metrics(paths: tuple[Path, ...], table: str | None) -> None:
     """Import metrics from files, each completely or not at all.
 

@@ -8,8 +8,7 @@ import click
 
 from speck.cli.durations import Duration
 from speck.cli.options import (
-    add_connection_options,
-    add_output_option,
+    add_service_options,
     add_yes_option,
     client,
     output,
@@ -41,8 +40,7 @@ if TYPE_CHECKING:
     help="How long to wait for steady rates after each change.",
 )
 @add_yes_option
-@add_connection_options
-@add_output_option
+@add_service_options
 def offload(composition: str, policy: str, window: float, settle: float, yes: bool) -> None:
     """Offload jobs to edges, after measuring all in the cloud.
 

@@ -7,8 +7,7 @@ import click
 from speck.cli.durations import Duration
 from speck.cli.options import (
     Number,
-    add_connection_options,
-    add_output_option,
+    add_service_options,
     add_wait_options,
     add_yes_option,
     client,
@@ -52,8 +51,7 @@ CHANGES = 2
 )
 @add_yes_option
 @add_wait_options
-@add_connection_options
-@add_output_option
+@add_service_options
 def place(
     composition: str,
     policy: str,

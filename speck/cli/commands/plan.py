@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from speck.cli.options import (
-    add_connection_options,
     add_dropping_options,
-    add_output_option,
+    add_service_options,
     client,
     names_of,
     output,
@@ -32,8 +31,7 @@ CHANGES = 2
     "--detailed-exitcode", is_flag=True, help="Exit with 2 when there are changes, 0 when not."
 )
 @add_dropping_options
-@add_connection_options
-@add_output_option
+@add_service_options
 def plan(
     file: str | None,
     composition: str | None,

@@ -17,8 +17,7 @@ from speck.cli.documents import STDIN
 from speck.cli.links import add_direct_options, open_direct, refuse_credentials_alone
 from speck.cli.options import (
     Number,
-    add_connection_options,
-    add_output_option,
+    add_service_options,
     client,
     names_of,
     output,
@@ -51,8 +50,7 @@ Send = Callable[[list[bytes]], int]
     help="Send the given RECORDs so many times.",
 )
 @add_direct_options
-@add_connection_options
-@add_output_option
+@add_service_options
 def pub(
     site: str,
     topic: str,

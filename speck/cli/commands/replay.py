@@ -12,8 +12,7 @@ import click
 
 from speck.cli.options import (
     Number,
-    add_connection_options,
-    add_output_option,
+    add_service_options,
     client,
     output,
     tls_files,
@@ -73,8 +72,7 @@ if TYPE_CHECKING:
     show_default=True,
     help="Maximum of unacknowledged messages.",
 )
-@add_connection_options
-@add_output_option
+@add_service_options
 def replay(
     file: Path,
     rate: float | None,

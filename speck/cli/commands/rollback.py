@@ -5,9 +5,8 @@ from __future__ import annotations
 import click
 
 from speck.cli.options import (
-    add_connection_options,
-    add_output_option,
     add_removal_options,
+    add_service_options,
     add_wait_options,
     add_yes_option,
     client,
@@ -22,8 +21,7 @@ from speck.cli.subjects import add_name
 @add_removal_options
 @add_yes_option
 @add_wait_options
-@add_connection_options
-@add_output_option
+@add_service_options
 def rollback(
     composition: str,
     revision: int,

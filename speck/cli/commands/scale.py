@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from speck.cli.options import (
-    add_connection_options,
-    add_output_option,
+    add_service_options,
     add_wait_options,
     add_yes_option,
     client,
@@ -27,8 +26,7 @@ from speck.cli.subjects import add_composition
 @click.option("--apply", "carry", is_flag=True, help="Apply it, like `speck apply`.")
 @add_yes_option
 @add_wait_options
-@add_connection_options
-@add_output_option
+@add_service_options
 def scale(
     composition: str,
     analysis: str | None,

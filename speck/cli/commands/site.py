@@ -13,7 +13,7 @@ from speck.cli.options import (
     Number,
     add_connection_options,
     add_fresh_option,
-    add_output_option,
+    add_service_options,
     add_yes_option,
     client,
     names_of,
@@ -51,8 +51,7 @@ def site() -> None:
 )
 @click.option("--label", "labels", metavar="KEY=VALUE", multiple=True, help="May be repeated.")
 @click.option("--replace", is_flag=True, help="Replace a site of that name.")
-@add_connection_options
-@add_output_option
+@add_service_options
 def add(name: str | None, file: str | None, replace: bool, **options: Any) -> None:
     """Register the site NAME with its addresses, or all sites of a file."""
     from speck.cli import tables
@@ -106,8 +105,7 @@ def add(name: str | None, file: str | None, replace: bool, **options: Any) -> No
     is_flag=True,
     help="Accept an agent with another state folder: states in the old one are lost.",
 )
-@add_connection_options
-@add_output_option
+@add_service_options
 def update(
     name: str | None, file: str | None, new_broker: bool, new_agent: bool, **changes: Any
 ) -> None:
@@ -277,8 +275,7 @@ def _read_bodies(file: str) -> list[JsonObject]:
 @site.command("list")
 @click.option("--state", help="Only sites in this state, e.g. up or unreachable.")
 @add_fresh_option
-@add_connection_options
-@add_output_option
+@add_service_options
 def list_sites(state: str | None, fresh: bool) -> None:
     """List sites."""
     from speck.cli import tables
@@ -290,8 +287,7 @@ def list_sites(state: str | None, fresh: bool) -> None:
 @site.command()
 @_name
 @add_fresh_option
-@add_connection_options
-@add_output_option
+@add_service_options
 def show(name: str, fresh: bool) -> None:
     """Show a site."""
     from speck.cli.output import fields
@@ -339,8 +335,7 @@ def show(name: str, fresh: bool) -> None:
     metavar="JOB_PATH",
     help="File of the calibration job, if not the usual one of the site's engine.",
 )
-@add_connection_options
-@add_output_option
+@add_service_options
 def calibrate(names: tuple[str, ...], busy: bool, job_path: str | None) -> None:
     """Measure the speed of sites (all by default), one after another, about 20 s each.
 
@@ -424,8 +419,7 @@ def remove(name: str, yes: bool) -> None:
 
 @site.command()
 @click.argument("names", metavar="[NAME]...", nargs=-1, shell_complete=names_of("sites"))
-@add_connection_options
-@add_output_option
+@add_service_options
 def check(names: tuple[str, ...]) -> None:
     """Find settings that would lose data or starve jobs, at all sites by default.
 

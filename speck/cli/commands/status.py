@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from speck.cli.options import (
-    add_connection_options,
     add_fresh_option,
-    add_output_option,
+    add_service_options,
     client,
     output,
 )
@@ -26,8 +25,7 @@ if TYPE_CHECKING:
 @click.command()
 @add_composition(required=False)
 @add_fresh_option
-@add_connection_options
-@add_output_option
+@add_service_options
 def status(composition: str | None, fresh: bool) -> None:
     """Show sites, compositions and jobs.
 

@@ -11,8 +11,7 @@ import click
 from speck.cli.links import add_direct_options, open_direct, refuse_credentials_alone
 from speck.cli.options import (
     Number,
-    add_connection_options,
-    add_output_option,
+    add_service_options,
     client,
     names_of,
     output,
@@ -44,8 +43,7 @@ _MOST, _SECONDS, _LONGEST_S = 1000, 10.0, 60.0
 )
 @click.option("--stamps", is_flag=True, help="Show each record's producer, epoch and number.")
 @add_direct_options
-@add_connection_options
-@add_output_option
+@add_service_options
 def sub(
     site: str,
     topic: str,

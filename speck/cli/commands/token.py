@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from speck.cli.lazy import HelpfulGroup
-from speck.cli.options import add_connection_options, add_output_option, client, names_of, output
+from speck.cli.options import add_connection_options, add_service_options, client, names_of, output
 from speck.model.values import LOCAL, JsonObject
 
 if TYPE_CHECKING:
@@ -74,8 +74,7 @@ def token() -> None:
 )
 @_expires
 @_home
-@add_connection_options
-@add_output_option
+@add_service_options
 def add(
     name: str,
     role: str,
@@ -112,8 +111,7 @@ def add(
 @_token_name
 @_expires
 @_home
-@add_connection_options
-@add_output_option
+@add_service_options
 def rotate(name: str, expires: str | None, home: str | None) -> None:
     """Give a token a new secret and print it.
 
@@ -135,8 +133,7 @@ def rotate(name: str, expires: str | None, home: str | None) -> None:
 
 @token.command("list")
 @_home
-@add_connection_options
-@add_output_option
+@add_service_options
 def list_tokens(home: str | None) -> None:
     """List tokens, without their secrets."""
     from speck.cli.output import Grid
@@ -150,8 +147,7 @@ def list_tokens(home: str | None) -> None:
 
 
 @token.command("self")
-@add_connection_options
-@add_output_option
+@add_service_options
 def show_self() -> None:
     """Show the token that this command uses: its role, scopes and time of expiry."""
     from speck.cli.output import fields

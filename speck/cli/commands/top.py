@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from speck.cli.options import Number, add_connection_options, add_output_option, client, output
+from speck.cli.options import Number, add_service_options, client, output
 from speck.cli.subjects import add_composition
 from speck.model.values import JsonObject
 
@@ -30,8 +30,7 @@ _STEPS = {"\x1b[a": -1, "k": -1, "\x1b[b": 1, "j": 1, "\x1b[5~": -10, "\x1b[6~":
 @click.option(
     "--every", type=Number(min=0.2), default=_EVERY_S, help="Seconds between updates (2)."
 )
-@add_connection_options
-@add_output_option
+@add_service_options
 def top(composition: str | None, once: bool, every: float) -> None:
     """Show the rates of jobs every 2 seconds.
 
