@@ -50,6 +50,7 @@ class Slicing:
     @property
     def whole(self) -> range:
         """The tens of minutes that lie in the window."""
+        # rounded up: ten minutes that begin before the window are not in it
         first = -((_EPOCH - self.span.since) // _UNIT)
         return range(first, max(first, (self.span.until - _EPOCH) // _UNIT))
 
@@ -78,6 +79,7 @@ class Slicing:
         divided: it counts in the slice in which it begins."""
         since, width = self._micros
         time = f"{self.unit_in_window(micros)} * {_MICROS}L" if self.is_long else micros
+        # the last microsecond of the window may be divided into a slice of its own
         index = f"floor(({time} - {since}L) / {width!r}D)"
         return f"cast(greatest(0, least({index}, {SLICES - 1})) AS int)"
 

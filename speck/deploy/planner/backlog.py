@@ -159,6 +159,7 @@ def _collect(situation: Situation, followers: Followers, meanwhile: Mapping[str,
         for session in sorted(situation.inventory.sessions, key=partial(_rank, situation)):
             if session.client_id in read and not _reads_again(situation, session):
                 continue
+            # what was drained there is of the wiring before: it is not read again with the new one
             if session.drained and session.link in backlog.completed_links:
                 continue
             lineage = lineage_of.get(session.client_id)

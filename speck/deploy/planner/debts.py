@@ -34,6 +34,7 @@ def find_debts(
         if drain is None:
             continue
         by_name[reader.job_name] = drain
+        # only a reader that reports what it has taken can show that a link is empty
         is_counted = reports_numbers(reader.old.job) and not drain.silent
         if is_counted and not is_still_fed(situation, leaving, drain.link):
             emptied.add(drain.client_id)
@@ -59,6 +60,7 @@ def _find_drain(
     going_on = _find_staying_producers(situation, leaving, source)
     is_joined = bool(cuts.find_together(old.job)) and source in cuts.joined_links
     handed_over = is_joined or is_followed(situation, followers, first, client_id)
+    # a link that is still fed has no last number: its reader is drained up to a mark
     has_follower = handed_over and is_still_fed(situation, leaving, source)
     if not (producers or going_on or client_id in situation.present.owed or has_follower):
         return None

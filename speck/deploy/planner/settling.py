@@ -133,4 +133,5 @@ def _find_stopping(situation: Situation, reader: Session) -> Incarnation | None:
     is_fed = situation.has_foreign_producers(reader.link) or any(
         is_live(situation, p) for p in producers
     )
+    # where nothing is sent, a session that is reserved later misses nothing
     return old if is_fed else None

@@ -63,17 +63,20 @@ def _has_a_way_back(wiring: Wiring, decision: Decision) -> bool:
         return False
     present = wiring.situation.present.on_link
     sessions = (session for link in old.job.port for session in present.get(link, ()))
+    # a reader leaves that link: what is sent there now would not be taken
     if any(session not in wiring.situation.wanted for session in sessions):
         return False
     if not wiring.leaving.readers.keys().isdisjoint(old.job.port) or _was_left(wiring, old.job):
         return False
     new = decision.new
+    # with the same links it takes and sends what its successor would
     if new is None or new.ends == old.job.ends:
         return True
     if decision.job_name in wiring.cuts.switching or _gets_a_producer(
         wiring.situation, old.job.source
     ):
         return False
+    # behind a cut another producer may have sent the same records to its sink
     is_cut = wiring.cuts.jobs or wiring.cuts.together
     if is_cut and any(_gets_a_producer(wiring.situation, link) for link in old.job.port):
         return False
