@@ -69,7 +69,7 @@ def run_rows(keys: Sequence[Key], keep: Callable[[Key, Callable[[], JsonObject]]
         has_spark = any(key[2] == SPARK for key in some)
         with fog_with_service(
             2,
-            2,
+            1 if {key[2] for key in some} == {PROCESS} else 2,
             SLOTS,
             CHECKPOINT_S,
             cloud_broker=BROKERS[broker],

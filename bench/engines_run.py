@@ -97,8 +97,6 @@ class Row:
             began = time.monotonic()
             time.sleep(SECONDS)
             until = time.monotonic()
-            self._await_recovery(end, feed)
-            late = arrivals.latencies(feed.log, began, until)
             gaps = [
                 self._silence(arrivals, end, feed, lambda s=site: self._move(s))
                 for site in (second, first)[:MOVES]
@@ -108,6 +106,7 @@ class Row:
             recovery = self._silence(arrivals, end, feed, lambda: self._kill(site))
             self.logs.append(feed.end(PATIENCE_S))
             end.await_covered(len(self.logs[0].rows), PATIENCE_S)
+        late = arrivals.latencies(self.logs[0], began, until)
         rate = self._measure_rate(site)
         with self._reading(arrivals) as end:
             end.await_covered(sum(len(log.rows) for log in self.logs), PATIENCE_S)

@@ -46,8 +46,11 @@ def measure() -> JsonObject:
         broker = open_broker("kafka", Target(log.address))
         stack.callback(broker.close)
         _prepare(broker, log, variants)
+        words = [_hosts(log), SOURCE, "speck-bench-relay"]
+        relay = JavaProgram(cores.measured, "io.speck.kafka.bench.Relay", words)
+        stack.enter_context(relay)
         for number, what in variants:
-            with _running(what, number, cores, log, engine):
+            with _running(what, number, relay, log, engine):
                 rate = _await_all(log, _sink(number, what))
             say(f"kafka, round {number}, {what}: {rate:.0f}/s")
             if number > 0:  # the first one warms up
@@ -68,14 +71,15 @@ def _sink(number: int, what: str) -> str:
     return f"relay.out.{number}.{what}"
 
 
-def _group(number: int, what: str) -> str:
-    return f"speck-bench-{what}-{number}"
+def _group(number: int) -> str:
+    return f"speck-bench-job-{number}"
 
 
 def _prepare(broker: MessageBroker, log: Kafka, variants: Sequence[tuple[int, str]]) -> None:
-    """All topics, a place of each reader at the beginning of the source, and the records in it."""
+    """All topics, a place of each job at the beginning of the source, and the records in it."""
     for number, what in variants:
-        broker.reserve(_group(number, what), SOURCE)
+        if what == JOB:
+            broker.reserve(_group(number), SOURCE)
         broker.reserve(f"end-{number}-{what}", _sink(number, what))
     producer = KafkaProducer(bootstrap_servers=_hosts(log), linger_ms=20, batch_size=1 << 18)
     for number in range(RECORDS):
@@ -87,15 +91,16 @@ def _prepare(broker: MessageBroker, log: Kafka, variants: Sequence[tuple[int, st
 
 @contextmanager
 def _running(
-    what: str, number: int, cores: Cores, log: Kafka, engine: flink.Flink
+    what: str, number: int, relay: JavaProgram, log: Kafka, engine: flink.Flink
 ) -> Iterator[None]:
-    sink, group = _sink(number, what), _group(number, what)
+    sink = _sink(number, what)
     if what == RELAY:
-        words = [_hosts(log), SOURCE, sink, group]
-        with JavaProgram(cores.measured, "io.speck.kafka.bench.Relay", words):
-            yield
+        relay.tell(sink)
+        yield
+        if (line := relay.hear()) != "relayed":
+            raise RuntimeError(f"the relay says: {line}")
         return
-    job = Job(SOURCE, sink, "at_least_once", {"client-id": group})
+    job = Job(SOURCE, sink, "at_least_once", {"client-id": _group(number)})
     with submitted(engine, log, job):  # type: ignore[arg-type]
         yield
 

@@ -232,9 +232,11 @@ def main(broker: str = MOSQUITTO) -> int:
     if options.engine:
         if options.broker != MOSQUITTO or options.delivery:
             parser.error("cannot use --broker or --delivery with --engine: it has its own")
-        from bench.moves_engines import measure as measure_engine
+        from bench import moves_engines  # which uses this module
 
-        return measure_engine(options.engine, options.moves)
+        if options.moves:
+            return moves_engines.try_some(options.engine, options.moves)
+        return moves_engines.measure(options.engine)
     if options.delivery or options.moves:
         modes = options.delivery or MODES
         with fog_with_service(2, 1, SLOTS, CHECKPOINT_S, cloud_broker=options.broker) as (fog, api):

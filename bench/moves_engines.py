@@ -27,7 +27,7 @@ import random
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -319,42 +319,36 @@ def checks(result: JsonObject) -> list[Check]:
     return verdicts
 
 
-def measure(engine: str, moves: int | None = None, kills: int | None = None) -> int:
-    """The experiment; with `moves` a trial that writes no file."""
+@contextmanager
+def fog_of(trial: Trial) -> Iterator[tuple[Fog, Api]]:
+    """A fog where the trial's engine stands beside Flink."""
+    kinds = {"programs": trial.engine == PROCESS, "spark": trial.engine == SPARK}
+    with fog_with_service(trial.edges, trial.clouds, SLOTS, CHECKPOINT_S, **kinds) as both:
+        yield both
+
+
+def try_some(engine: str, moves: int, kills: int = 1) -> int:
+    """A trial that writes no file."""
     trial = TRIALS[engine]
-    settings = {"rate_per_s": RATE, "checkpoint_interval_s": CHECKPOINT_S, "kills": KILLS}
+    with fog_of(trial) as (fog, api):
+        rows = [run(fog, api, trial, each, moves, kills) for each in (engine, FLINK)]
+    say(str(summary(rows)))
+    failed = [check.name for check in checks(summary(rows)) if not check.ok]
+    say(f"not as wanted: {', '.join(failed) or 'none'}")
+    return 1 if failed else 0
 
-    @contextmanager
-    def fog() -> Iterator[tuple[Fog, Api]]:
-        with fog_with_service(
-            trial.edges,
-            trial.clouds,
-            SLOTS,
-            CHECKPOINT_S,
-            programs=engine == PROCESS,
-            spark=engine == SPARK,
-        ) as both:
-            yield both
 
-    order = (FLINK, engine)
-    if moves is not None:
-        with fog() as (its_fog, api):
-            count = 1 if kills is None else kills
-            rows = [run(its_fog, api, trial, each, moves, count) for each in order]
-        say(str(summary(rows)))
-        failed = [check.name for check in checks(summary(rows)) if not check.ok]
-        say(f"not as wanted: {', '.join(failed) or 'none'}")
-        return 1 if failed else 0
-    experiment = Experiment(f"moves_{engine}", {**settings, "moves": MOVES})
+def measure(engine: str) -> int:
+    """The experiment with its result."""
+    trial, order = TRIALS[engine], (FLINK, engine)
+    settings = {"rate_per_s": RATE, "checkpoint_interval_s": CHECKPOINT_S}
+    experiment = Experiment(f"moves_{engine}", {**settings, "moves": MOVES, "kills": KILLS})
     done = {row["key"] for row in experiment.rows}
     missing = [each for each in order if each not in done]
     if missing:
-        with fog() as (its_fog, api):
+        with fog_of(trial) as (fog, api):
             for each in missing:
-                one: Callable[[], JsonObject] = lambda e=each: run(  # noqa: E731
-                    its_fog, api, trial, e, MOVES, KILLS
-                )
-                experiment.row(each, one)
+                experiment.row(each, lambda e=each: run(fog, api, trial, e, MOVES, KILLS))
     rows = sorted(experiment.rows, key=lambda row: order.index(row["key"]))
     result = summary(rows)
     return experiment.finish(result, checks(result))

@@ -51,6 +51,14 @@ def test_a_failed_check_is_an_exit_status_and_is_kept(tmp_path: Path) -> None:
     assert Experiment("speed", {}).finish({}, [slow(ok=True)]) == 0
 
 
+def test_a_result_may_have_further_keys_and_hold_some_of_its_rows(tmp_path: Path) -> None:
+    speed = Experiment("speed", {})
+    rows = [speed.row(key, lambda: {"value": 1}) for key in ("shown", "kept")]
+    speed.finish({}, [], more={"ratio": 0.9}, rows=rows[:1])
+    result = json.loads((tmp_path / "results" / "speed.json").read_text())
+    assert (result["ratio"], [row["key"] for row in result["rows"]]) == (0.9, ["shown"])
+
+
 def test_a_trial_judges_only_what_always_holds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,9 @@
 package io.speck.kafka.bench;
 
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -21,52 +25,66 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
  * against which links over Kafka are measured.
  *
  * <pre>
- * java -cp speck-flink-connector.jar io.speck.kafka.bench.Relay HOST:PORT IN OUT GROUP
+ * java -cp speck-flink-connector.jar io.speck.kafka.bench.Relay HOST:PORT IN GROUP
  * </pre>
  *
- * The group must have a place in IN. Prints {@code relay ready} before it reads, and runs until it
- * is killed.
+ * Each line on stdin is a topic: what IN holds is copied there, from its beginning, and the line
+ * {@code relayed} comes on stdout.
  */
 public final class Relay {
     private static final long COMMIT_NS = 1_000_000_000L;
     private static final Duration POLL = Duration.ofMillis(100);
 
-    private Relay() {}
+    private final KafkaConsumer<byte[], byte[]> reader;
+    private final KafkaProducer<byte[], byte[]> writer;
+    private final List<TopicPartition> source;
+    private final AtomicReference<Exception> failure = new AtomicReference<>();
 
-    public static void main(String[] args) {
-        if (args.length != 4) {
-            System.err.println("usage: Relay HOST:PORT IN-TOPIC OUT-TOPIC GROUP");
+    private Relay(String hosts, String source, String group) {
+        this.reader = new KafkaConsumer<>(reading(hosts, group));
+        this.writer = new KafkaProducer<>(writing(hosts));
+        this.source = List.of(new TopicPartition(source, 0));
+        reader.assign(this.source);
+    }
+
+    public static void main(String[] args) throws IOException {
+        if (args.length != 3) {
+            System.err.println("usage: Relay HOST:PORT IN-TOPIC GROUP");
             System.exit(2);
         }
-        try (KafkaConsumer<byte[], byte[]> reader = new KafkaConsumer<>(reading(args[0], args[3]));
-                KafkaProducer<byte[], byte[]> writer = new KafkaProducer<>(writing(args[0]))) {
-            reader.assign(List.of(new TopicPartition(args[1], 0)));
-            run(reader, writer, args[2]);
+        Relay relay = new Relay(args[0], args[1], args[2]);
+        BufferedReader lines =
+                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line; (line = lines.readLine()) != null; ) {
+            relay.copy(line.trim());
+            System.out.println("relayed");
         }
     }
 
-    private static void run(
-            KafkaConsumer<byte[], byte[]> reader,
-            KafkaProducer<byte[], byte[]> writer,
-            String sink) {
-        AtomicReference<Exception> failure = new AtomicReference<>();
-        System.out.println("relay ready");
+    private void copy(String sink) {
+        long end = reader.endOffsets(source).get(source.get(0));
+        reader.seekToBeginning(source);
         long committed = System.nanoTime();
-        while (failure.get() == null) {
+        while (reader.position(source.get(0)) < end) {
             for (ConsumerRecord<byte[], byte[]> each : reader.poll(POLL)) {
                 writer.send(
                         new ProducerRecord<>(sink, 0, null, each.value()),
                         (metadata, error) -> failure.compareAndSet(null, error));
             }
             if (System.nanoTime() - committed >= COMMIT_NS) {
-                writer.flush();
-                if (failure.get() == null) {
-                    reader.commitSync();
-                }
+                commit();
                 committed = System.nanoTime();
             }
         }
-        throw new IllegalStateException("cannot go on", failure.get());
+        commit();
+    }
+
+    private void commit() {
+        writer.flush();
+        if (failure.get() != null) {
+            throw new IllegalStateException("cannot go on", failure.get());
+        }
+        reader.commitSync();
     }
 
     private static Map<String, Object> reading(String hosts, String group) {
