@@ -13,7 +13,6 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
-from types import TracebackType
 from typing import Any
 
 from bench.detections import Log
@@ -168,13 +167,8 @@ class ArrivalReader:
     def __enter__(self) -> ArrivalReader:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._reader.__exit__(kind, error, at)
+    def __exit__(self, *error: object) -> None:
+        self._reader.__exit__(*error)
 
     def _hear(self, record: Record) -> None:
         now = time.monotonic()

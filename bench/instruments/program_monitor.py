@@ -10,7 +10,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from types import TracebackType
 
 from speck.runner.claims import FOLDER, read_claim
 
@@ -47,12 +46,7 @@ class ProgramMonitor:
     def __enter__(self) -> ProgramMonitor:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
 

@@ -20,7 +20,7 @@ def log(*published: tuple[str, int, int, float]) -> Log:
     """(stream, id, event time in ms, moment) of each detection, windows of 1 s."""
     written = Log(1000, [], {stream: {} for stream in STREAMS["A"]})
     for stream, number, time_ms, at in published:
-        written.note(stream, Detection(time_ms, "A1-01", "v1", 10.0, 4.5, "car"), at)
+        written.record(stream, Detection(time_ms, "A1-01", "v1", 10.0, 4.5, "car"), at)
         written.published[stream, number] = at
     return written
 
