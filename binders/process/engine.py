@@ -221,6 +221,8 @@ class ProcessEngine:
             {each.label: each.measure() for each in running},
             slots_total=status.slots.total,
             slots_free=status.slots.free,
+            cores=status.cores,
+            cpu_ms=status.cpu_ms.get(self.kind),
             memory_bytes=sum(used),
         )
 

@@ -36,6 +36,7 @@ class ProgramStatus:
     uptime_ms: int = 0
     cpu_ms: float | None = None
     bytes: int | None = None
+    state_bytes: int | None = None
     report: Mapping[str, Any] = field(default_factory=dict)
     ended_ms: int = 0
     engine: str = "process"
@@ -81,6 +82,7 @@ class ProgramStatus:
             restarts=self.restarts,
             uptime_ms=self.uptime_ms,
             checkpoint_id=self.step,
+            checkpoint_bytes=self.state_bytes,
             checkpoint_ms=report.get("checkpoint_ms"),
             link=link if report else None,
         )
@@ -109,7 +111,8 @@ _NAMES = {
 class RunnerStatus:
     """All that the runner of a site reports; `artifacts` are the Unix ms of their arrival by
     SHA-256, `spark` is the version of PySpark, if it has one. `isolated`: each program has a user
-    of its own; `in_groups`: and a control group."""
+    of its own; `in_groups`: and a control group. `cores` are those that programs may use (None: an
+    older runner), `cpu_ms` the CPU time of all programs by the kind of their engine."""
 
     version: str
     turn: int
@@ -120,6 +123,8 @@ class RunnerStatus:
     in_groups: bool
     programs: Mapping[str, ProgramStatus]
     artifacts: Mapping[str, int]
+    cores: float | None = None
+    cpu_ms: Mapping[str, float] = field(default_factory=dict)
 
 
 def parse_status(status: Mapping[str, Any], site: str = "the site") -> RunnerStatus:
@@ -137,6 +142,8 @@ def parse_status(status: Mapping[str, Any], site: str = "the site") -> RunnerSta
             status["memory_by"] == "group",
             {program.label: program for program in programs},
             dict(status["artifacts"]),
+            float(status["cores"]) if "cores" in status else None,
+            {str(kind): float(value) for kind, value in status.get("cpu_ms", {}).items()},
         )
     raise UnreachableError(
         f"cannot reach the runner of {site}: what it reports cannot be read; update the runner"

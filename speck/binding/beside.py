@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import Lock
+from typing import TypeVar
 
 from speck.binding.artifacts import Artifact
 from speck.binding.engine import (
@@ -24,6 +25,7 @@ from speck.model.measurement import EngineMeasures, PlanNode
 from speck.model.observation import EngineJob, EngineView, RunState
 
 _REMEMBERED = 10_000
+_Number = TypeVar("_Number", int, float)
 
 
 class EnginesBeside:
@@ -183,8 +185,9 @@ class EnginesBeside:
         return engine.is_connected(engine_job_id) if _measures(engine) else None
 
     def measure(self, engine_job_ids: Sequence[str]) -> EngineMeasures:
-        """The figures of the site's own engine, with the jobs of both. Raises SpeckError if none
-        that measures answers."""
+        """The figures of the site's own engine, with the jobs of both; CPU time and memory are
+        those of both together, unknown while one does not answer. Raises SpeckError if none that
+        measures answers."""
         measuring = [engine for engine in (self._main, self._other) if _measures(engine)]
         together, errors = EngineMeasures(), list[SpeckError]()
         for engine in measuring:
@@ -194,10 +197,15 @@ class EnginesBeside:
                 errors.append(error)
                 continue
             own = measures if engine is self._main else together
-            together = replace(own, jobs={**together.jobs, **measures.jobs})
+            together = replace(
+                own,
+                jobs={**together.jobs, **measures.jobs},
+                cpu_ms=_add(together.cpu_ms, measures.cpu_ms),
+                memory_bytes=_add(together.memory_bytes, measures.memory_bytes),
+            )
         if errors and len(errors) == len(measuring):
             raise errors[0]
-        return together
+        return replace(together, cpu_ms=None, memory_bytes=None) if errors else together
 
     def job_plan(self, engine_job_id: str) -> tuple[PlanNode, ...]:
         engine = self._owner(engine_job_id)
@@ -241,3 +249,9 @@ def _describe_silence(error: SpeckError) -> Finding:
 
 def _measures(engine: StreamEngine) -> bool:
     return EngineCapability.METRICS in engine.capabilities
+
+
+def _add(one: _Number | None, other: _Number | None) -> _Number | None:
+    """The sum of those that are known."""
+    known = [each for each in (one, other) if each is not None]
+    return sum(known[1:], known[0]) if known else None

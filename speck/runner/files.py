@@ -56,3 +56,21 @@ def read_foreign(file: Path) -> bytes | None:
         with suppress(OSError):
             return stream.read(LARGEST)
     return None
+
+
+def measure_folder(folder: Path, most_files: int = 20_000) -> int | None:
+    """The bytes of all files in a folder that a program may have written; None if it has too many.
+    Links are not followed."""
+    total, count, folders = 0, 0, [folder]
+    while folders:
+        with suppress(OSError), os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                count += 1
+                if count > most_files:
+                    return None
+                with suppress(OSError):  # deleted meanwhile
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(Path(entry.path))
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
+    return total

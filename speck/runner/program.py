@@ -14,7 +14,7 @@ from typing import Any
 
 from speck.runner import claims
 from speck.runner.claims import Claim, Record
-from speck.runner.files import read_foreign
+from speck.runner.files import measure_folder, read_foreign
 from speck.runner.groups import Group
 from speck.runner.lease import acquire_lease, is_held
 from speck.runner.logs import drop, read_tail, rotate
@@ -41,6 +41,8 @@ _STEADY_S = 60.0
 """A program that has run for so long has recovered: the next crash is a first one."""
 _LOOK_S = 1.0
 _RENEW_S = 30.0
+_SIZE_TURNS = 5
+"""The size of a state is measured at each so many readings of its number: it takes longer."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,11 @@ class Program:
         self._requested = self._reported = 0
         self._step: tuple[int, int] | None = None
         self._step_read = float("-inf")
+        self._step_reads = 0
+        self._state_bytes: int | None = None
+        self._spent_ms = 0.0
+        self.total_cpu_ms = 0.0
+        """CPU time of all its runs that this runner has seen."""
 
     def join(self, groups: Path | None) -> None:
         """Go on with a program after a start of the runner: it lives, or is about to be started
@@ -216,9 +223,13 @@ class Program:
     def _look(self) -> None:
         """See to memory, the log and credentials."""
         members = self.find_members()
-        self.usage = Usage(sum(m.cpu_ms for m in members), sum(m.bytes for m in members))
-        if self._group is not None and (cpu_ms := self._group.cpu_ms()) is not None:
-            self.usage.cpu_ms = cpu_ms
+        cpu_ms = sum(each.cpu_ms for each in members)
+        if self._group is not None and (counted_ms := self._group.cpu_ms()) is not None:
+            cpu_ms = counted_ms  # of earlier runs, too
+        # what a process has used is gone with it if its parent had not waited for it
+        cpu_ms = max(cpu_ms, self.usage.cpu_ms or 0.0)
+        self.usage = Usage(cpu_ms, sum(each.bytes for each in members))
+        self.total_cpu_ms = max(self.total_cpu_ms, self._spent_ms + cpu_ms)
         most = self._memory_bytes
         limited = self._group is not None and self._group.limits_memory
         if most is not None and not limited and (self.usage.bytes or 0) > most:
@@ -241,6 +252,8 @@ class Program:
         self._kill()  # what it may have left running
         exit_status, from_outside = self._read_exit()
         wanted, trigger = self.record.wanted, self.record.trigger
+        if self._group is None or self._group.cpu_ms() is None:
+            self._spent_ms += self.usage.cpu_ms or 0.0
         session, self.usage = self.record.session, Usage()
         has_shut_down = from_outside or session is None or session.boot != read_boot()
         if wanted == "cancel":
@@ -383,6 +396,9 @@ class Program:
         is_old = not record.over and now - self._step_read >= self._settings.renew_s
         if is_old or self._step_read == float("-inf"):
             self._step, self._step_read = claims.read_checkpoint(self.state_folder), now
+            if self._step_reads % _SIZE_TURNS == 0:
+                self._state_bytes = measure_folder(self.state_folder)
+            self._step_reads += 1
         number, at_ms = self._step or (None, 0)
         about = {
             "label": self.claim.label,
@@ -405,5 +421,6 @@ class Program:
             "uptime_ms": int((time.monotonic() - self._began) * 1000),
             "cpu_ms": self.usage.cpu_ms,
             "bytes": self.usage.bytes,
+            "state_bytes": self._state_bytes,
             "report": self.report.to_json(),
         }

@@ -32,6 +32,7 @@ from speck.runner.claims import (
     now_ms,
     read_claim,
 )
+from speck.runner.cores import count_cores
 from speck.runner.files import write_json
 from speck.runner.groups import find_groups
 from speck.runner.lease import acquire_lease
@@ -61,6 +62,7 @@ class Runner:
         self._made: dict[str, Future[Program | None]] = {}
         self._shown: tuple[float, Any] = (0.0, None)
         self._held: dict[str, float] = {}
+        self._cores = count_cores()
         self._spark = find_spark(settings.python) if settings.spark_jar is not None else None
         try:
             for folder in (self._root, *(self._engine / n for n in ("orders", "answers"))):
@@ -268,17 +270,26 @@ class Runner:
             "free": max(0, self._free),
             "folder": str(self._root),
             "spark": self._spark,
+            "cores": self._cores,
             "isolated": bool(self._ids) or None,
             "memory_by": "group" if self._groups is not None else "watch",
             "artifacts": self._list_artifacts(),
         }
-        figures = ("report", "uptime_ms", "cpu_ms", "bytes", "step", "at_ms")
+        figures = ("report", "uptime_ms", "cpu_ms", "bytes", "state_bytes", "step", "at_ms")
         plain = [{k: v for k, v in each.items() if k not in figures} for each in programs]
         at, before = self._shown
         if (status, plain) != before or time.monotonic() - at > self._settings.renew_s:
             self._shown = time.monotonic(), (status, plain)
             runs = {each["label"]: each for each in programs}
-            write_json(self._engine / "status.json", {**status, "runs": runs}, durable=False)
+            content = {**status, "cpu_ms": self._sum_cpu(), "runs": runs}
+            write_json(self._engine / "status.json", content, durable=False)
+
+    def _sum_cpu(self) -> dict[str, float]:
+        """CPU time of all programs by the kind of their engine, since this runner began."""
+        sums: dict[str, float] = {}
+        for each in self.programs.values():
+            sums[each.claim.engine] = sums.get(each.claim.engine, 0.0) + each.total_cpu_ms
+        return sums
 
     def _list_artifacts(self) -> dict[str, int]:
         artifacts = {}

@@ -12,12 +12,13 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol, cast
+from unittest.mock import patch
 from uuid import uuid4
 
 import pytest
 
 from bench.simulated_flink import NONE, listen
-from binders.memory import World
+from binders.memory import MemoryEngine, World
 from speck.agent.folder import StateFolder
 from speck.binding import (
     Artifact,
@@ -44,7 +45,7 @@ from speck.errors import (
     UnreachableError,
 )
 from speck.fog.paths import edge_jar
-from speck.model.measurement import JobMeasure
+from speck.model.measurement import COUNTS, TIMES, EngineMeasures, JobMeasure
 from speck.model.observation import RunState
 from tests.channels import LocalChannel
 from tests.declared import Need, make_need
@@ -67,6 +68,8 @@ class Bench(Protocol):
 
     slots: int
     jar: Path
+    figures: frozenset[str]
+    """What it measures of a job, and of itself."""
 
     def open(self) -> StreamEngine: ...
 
@@ -85,6 +88,7 @@ class Bench(Protocol):
 
 class MemoryBench:
     slots = 8
+    figures = frozenset({"records_in", "records_out"})
 
     def __init__(self, jar: Path) -> None:
         self.world = World.reset(slots=self.slots)
@@ -110,6 +114,8 @@ class MemoryBench:
 
 
 class FlinkBench:
+    figures = frozenset({*TIMES, "cores", "engine_cpu_ms", "memory_bytes"})
+
     def __init__(self, server: FlinkServer, jar: Path) -> None:
         self.server = server
         self.slots = server.settings.slots
@@ -135,6 +141,7 @@ class SimulatedBench:
     """The real binder, connected to bench/simulated_flink.py."""
 
     slots = 8
+    figures = frozenset[str]()
 
     def __init__(self, url: str, jar: Path) -> None:
         self.url = url
@@ -172,6 +179,7 @@ class LoomBench:
     """A third party's engine behind the agent of its site."""
 
     slots = 8
+    figures = frozenset[str]()
 
     def __init__(self, folder: Path) -> None:
         from loomcanal.runner import LoomRunner
@@ -208,6 +216,12 @@ class ProcessBench:
     """Programs under a runner, behind the agent of its site."""
 
     slots = 8
+    figures = frozenset(
+        (
+            *(*TIMES, "cpu_ms", "records_in", "records_out", "checkpoint_bytes"),
+            *("cores", "engine_cpu_ms", "memory_bytes"),
+        )
+    )
 
     def __init__(self, folder: Path) -> None:
         self.runner = LocalRunner(folder / "state", self.slots)
@@ -725,6 +739,42 @@ def test_it_tells_of_the_work_of_jobs_that_run(
     assert engine.measure([]).jobs == {}
 
 
+def test_figures_of_a_job_are_known_and_never_fall(
+    bench: Bench, engine: StreamEngine, need: Need
+) -> None:
+    engine = need(engine, EngineCapability.METRICS)
+    job = run(engine, submission(bench))
+
+    def measure_all() -> dict[str, float]:
+        """Every known figure of the job's tasks, of the job and of the engine."""
+        bench.work()
+        measures = engine.measure([job])
+        figures = {"engine_cpu_ms": measures.cpu_ms}
+        figures |= {name: getattr(measures, name) for name in ("cores", "memory_bytes")}
+        if (of_job := measures.jobs.get(job)) is not None:
+            figures |= {n: getattr(of_job, n) for n in ("checkpoint_id", "checkpoint_bytes")}
+            for task in of_job.tasks:
+                at = f"{task.vertex}/{task.subtask} "
+                figures |= {f"{at}{n}": getattr(task, n) for n in (*TIMES, *COUNTS, "cpu_ms")}
+        return {name: value for name, value in figures.items() if value is not None}
+
+    def know_all() -> dict[str, float]:
+        figures = measure_all()
+        is_known = bench.figures <= {name.rpartition(" ")[2] for name in figures}
+        return figures if is_known and any(" " in name for name in figures) else {}
+
+    first = wait_for(know_all, lambda: f"{sorted(bench.figures)}, not only {measure_all()}")
+    growing = [name for name in first if " " in name or name == "checkpoint_id"]
+
+    def compare() -> bool:
+        later = measure_all()
+        both = [(name, later[name]) for name in growing if name in later]
+        assert [name for name, value in both if value < first[name]] == []
+        return any(value > first[name] for name, value in both)
+
+    wait_for(compare, "a figure to grow")
+
+
 def test_time_of_tasks_goes_on(flink: FlinkServer, trial_jar: Path) -> None:
     """Busy, idle and back-pressured time grow together by the time that passes."""
     bench = FlinkBench(flink, trial_jar)
@@ -937,3 +987,21 @@ def test_of_two_engines_one_goes_on_without_the_other(tmp_path: Path, away: str)
         engine.cancel(lasting)
         both.cancel(silent)
         bench.runner.stop()
+
+
+def test_cpu_time_and_memory_are_those_of_both_engines() -> None:
+    """While one of them does not answer they are unknown: the sum would fall, and jump again."""
+    World.reset()
+    main, other = (MemoryEngine(Target(f"http://{name}:8081")) for name in ("main", "other"))
+    both = EnginesBeside(main, other, artifact_kinds("memory"))
+    one = EngineMeasures(slots_total=4, cores=2.0, cpu_ms=100.0, memory_bytes=10)
+    silence = UnreachableError("cannot reach it: it is silent")
+    with patch.object(main, "measure", return_value=one):
+        for beside, cpu_ms in ((EngineMeasures(cores=4.0, cpu_ms=5.0, memory_bytes=3), 105.0),
+                               (EngineMeasures(), 100.0)):  # fmt: skip
+            with patch.object(other, "measure", return_value=beside):
+                measures = both.measure([])
+                assert (measures.cpu_ms, measures.cores, measures.slots_total) == (cpu_ms, 2.0, 4)
+        with patch.object(other, "measure", side_effect=silence):
+            measures = both.measure([])
+            assert (measures.cpu_ms, measures.memory_bytes, measures.cores) == (None, None, 2.0)

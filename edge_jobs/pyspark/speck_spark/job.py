@@ -107,7 +107,7 @@ class SpeckJob:
 
     def _supervise(self, query: StreamingQuery) -> None:
         """Report once in an interval, until the query fails or the job is asked to end."""
-        began, progress = time.monotonic(), Progress()
+        progress = Progress()
         states = _States(self._state / "checkpoint")
         reported = float("-inf")
         request = 0
@@ -121,7 +121,7 @@ class SpeckJob:
                 if is_ready and (has_run or not query.status["isTriggerActive"]):
                     states.number_next()
                     request = asked
-                self._report(progress, began, is_ready=is_ready, request=request)
+                self._report(progress, is_ready=is_ready, request=request)
             time.sleep(_TICK_S)
         if (error := query.exception()) is not None:
             raise error
@@ -129,19 +129,20 @@ class SpeckJob:
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
             time.sleep(_TICK_S / 10)
 
-    def _report(
-        self, progress: Progress, began: float, *, is_ready: bool, request: int
-    ) -> None:
-        elapsed_ms = int((time.monotonic() - began) * 1000)
+    def _report(self, progress: Progress, *, is_ready: bool, request: int) -> None:
         self._reporter.write(
             ready=is_ready,
             request=request,
             records_in=progress.records_in,
             busy_ms=progress.busy_ms,
-            idle_ms=max(0, elapsed_ms - progress.busy_ms),
+            idle_ms=progress.idle_ms,
             back_pressured_ms=0,
             checkpoint_ms=progress.log_ms,
-            counters={"late_dropped": progress.late},
+            counters={
+                "late_dropped": progress.late,
+                "state_rows": progress.state_rows,
+                "state_memory_bytes": progress.state_bytes,
+            },
             **describe_links(read_links(self._links.describe(self.checkpoint))),
         )
 

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,11 +39,15 @@ class Reporter:
 
 
 class Progress:
-    """What the batches of a query have done since its start."""
+    """What the batches of a query have done since its start. `busy_ms` is the time of triggers that
+    had a batch, `idle_ms` all other time up to the end of the last trigger: a batch that runs is
+    counted once it has ended, and neither ever falls."""
 
     def __init__(self) -> None:
         self.last_batch = -1
-        self.records_in = self.busy_ms = self.log_ms = self.late = 0
+        self.records_in = self.busy_ms = self.idle_ms = self.log_ms = self.late = 0
+        self.state_rows = self.state_bytes = 0
+        self._began_ms: float | None = None
 
     def add(self, recent: Sequence[Mapping[str, Any]]) -> bool:
         """Add those of the query's progress reports that are new; returns whether there are
@@ -56,8 +61,20 @@ class Progress:
                 self.log_ms = sum(each["durationMs"].get(name, 0) for name in _LOG)
                 operators = each.get("stateOperators", ())
                 self.late += sum(one["numRowsDroppedByWatermark"] for one in operators)
+                self.state_rows = sum(one["numRowsTotal"] for one in operators)
+                self.state_bytes = sum(one["memoryUsedBytes"] for one in operators)
                 count += 1
+        for each in recent:
+            self._pass_time(each)
         return count > 0
+
+    def _pass_time(self, trigger: Mapping[str, Any]) -> None:
+        # Python 3.10 reads no Z
+        at = datetime.fromisoformat(trigger["timestamp"].replace("Z", "+00:00"))
+        at_ms = 1000 * at.timestamp()
+        self._began_ms = at_ms if self._began_ms is None else self._began_ms
+        lived_ms = at_ms + trigger["durationMs"].get(_BUSY, 0) - self._began_ms
+        self.idle_ms = max(self.idle_ms, int(lived_ms) - self.busy_ms)
 
 
 def read_links(text: str) -> dict[str, str]:

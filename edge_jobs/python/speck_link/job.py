@@ -165,15 +165,18 @@ class Job:
             self._send_what_waited(now)
             self._go_on_with_checkpoint(now)
             self._report(now)
-            worked = time.perf_counter()
-            self._busy_s += worked - began
-            self._wait((self._source, self._sink), self._find_pause())
-            waited = time.perf_counter() - worked
-            if self._is_held:
-                self._held_s += waited
-            else:
-                self._idle_s += waited
+            waited = self._wait((self._source, self._sink), self._find_pause())
+            self._count_time(time.perf_counter() - began, waited)
         self._finish()
+
+    def _count_time(self, spent: float, waited: float) -> None:
+        """Add up a turn of so many seconds, of which it waited some: for input, or, if its input
+        cannot be taken before the sink's broker has more of its output, for that."""
+        self._busy_s += spent - waited
+        if self._is_held or (self._flushing is not None and self._source.has_waiting):
+            self._held_s += waited
+        else:
+            self._idle_s += waited
 
     @property
     def _is_held(self) -> bool:
@@ -191,18 +194,21 @@ class Job:
             return 0.0
         return min(_TICK_S, self.contract.linger_s) if len(self._builder) else _TICK_S / 4
 
-    def _wait(self, ends: Sequence[Source | Sink], pause_s: float) -> None:
-        """Wait for something to read or write, and do it."""
+    def _wait(self, ends: Sequence[Source | Sink], pause_s: float) -> float:
+        """Wait for something to read or write, and do it; returns the seconds that it waited."""
         reads = [each for each in ends if each.fileno() >= 0 and not _is_full(each)]
         writes = [each for each in ends if each.fileno() >= 0 and each.wants_write()]
+        began = time.perf_counter()
         try:
             readable, writable, _ = select.select(reads, writes, (), pause_s)
         except (OSError, ValueError):  # a socket was closed meanwhile
-            return
+            readable, writable = [], []
+        waited = time.perf_counter() - began
         for each in readable:
             each.read()
         for each in writable:
             each.write()
+        return waited
 
     # -- records out
 

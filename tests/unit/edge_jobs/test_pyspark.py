@@ -14,7 +14,17 @@ from speck_spark.reporting import Progress, Reporter, describe_links, read_links
 
 def batch(number: int, rows: int, **more: Any) -> dict[str, Any]:
     durations = {"addBatch": 5, "walCommit": 2, "commitOffsets": 3, "triggerExecution": 20}
-    return {"batchId": number, "numInputRows": rows, "durationMs": durations, **more}
+    return {
+        "batchId": number,
+        "timestamp": at(number),
+        "numInputRows": rows,
+        "durationMs": durations,
+        **more,
+    }
+
+
+def at(seconds: float) -> str:
+    return f"2026-03-01T12:00:{seconds:06.3f}Z"
 
 
 def test_arguments_are_pairs_and_flags() -> None:
@@ -53,11 +63,28 @@ def test_each_batch_counts_once() -> None:
     assert (progress.records_in, progress.busy_ms, progress.log_ms) == (15, 60, 5)
 
 
-def test_rows_that_came_too_late_are_counted() -> None:
+def test_time_is_that_of_triggers_and_between_them_and_never_falls() -> None:
+    """A batch that runs for long is neither busy nor idle before it has ended."""
     progress = Progress()
-    late = {"stateOperators": [{"numRowsDroppedByWatermark": 2}]}
+    progress.add([batch(0, 4), batch(1, 6)])
+    assert (progress.busy_ms, progress.idle_ms) == (40, 980)
+    progress.add([batch(0, 4), batch(1, 6)])
+    assert (progress.busy_ms, progress.idle_ms) == (40, 980)
+    waiting = batch(2, 0, timestamp=at(2), durationMs={"triggerExecution": 3})
+    progress.add([batch(1, 6), waiting])
+    assert (progress.busy_ms, progress.idle_ms) == (40, 1963)
+    long = batch(2, 9, timestamp=at(3), durationMs={"addBatch": 5, "triggerExecution": 20_000})
+    progress.add([waiting, long])
+    assert (progress.busy_ms, progress.idle_ms) == (20_040, 2960)
+
+
+def test_rows_that_came_too_late_are_counted_and_state_is_as_it_is_now() -> None:
+    progress = Progress()
+    operator = {"numRowsDroppedByWatermark": 2, "numRowsTotal": 7, "memoryUsedBytes": 900}
+    late = {"stateOperators": [operator, operator]}
     progress.add([batch(0, 4, **late), batch(1, 4, **late)])
-    assert progress.late == 4
+    assert progress.late == 8
+    assert (progress.state_rows, progress.state_bytes) == (14, 1800)
 
 
 def test_links_that_a_job_does_not_have_are_left_out_of_its_report() -> None:

@@ -188,7 +188,16 @@ def test_figures_are_measured(place: Place) -> None:
     (task,) = measure.tasks
     assert (task.is_source, task.is_sink) == (True, True)
     assert task.records_in == task.records_out > 0
-    assert place.engine.measure([job]).memory_bytes
+    assert task.cpu_ms
+    measures = place.engine.measure([job])
+    assert measures.memory_bytes
+    assert measures.cpu_ms >= task.cpu_ms
+    assert 0 < measures.cores <= (os.cpu_count() or 0)
+    state = place.folder / f"programs/{job}/state"
+    (state / "rows").write_bytes(bytes(50_000))
+    (state / "elsewhere").symlink_to("/usr")
+    bytes_of = lambda: place.engine.measure([job]).jobs[job].checkpoint_bytes  # noqa: E731
+    wait_for(lambda: 50_000 <= (bytes_of() or 0) < 60_000, "the size of its state")
     assert place.engine.metrics(job)["program.steps"] > 0
 
 
@@ -381,3 +390,20 @@ def test_programs_may_have_control_groups(open_place: Open) -> None:
     finally:
         place.local.leave()
         folder.rmdir()
+
+
+def test_what_programs_have_used_does_not_fall_when_they_end(place: Place) -> None:
+    """The site's CPU time is a counter; that of a program begins anew with each start."""
+    job = place.run()
+
+    def used() -> float:
+        return place.engine.measure([job]).cpu_ms or 0.0
+
+    before = wait_for(used, "CPU time")
+    send([place.main(job)], signal.SIGKILL)
+    wait_for(lambda: len(place.starts(job)) == 2, "another start", 30)
+    wait_for(lambda: place.engine.measure([job]).jobs, "figures of it")
+    assert used() >= before
+    place.engine.cancel(job)
+    place.await_state(job, RunState.CANCELED)
+    wait_for(lambda: used() >= before, "the sum")
