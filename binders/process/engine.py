@@ -228,7 +228,7 @@ class ProcessEngine:
 
     def job_plan(self, engine_job_id: str) -> tuple[PlanNode, ...]:
         program = self._known("read the plan of", engine_job_id)
-        return (PlanNode(PROGRAM, f"the program {program.name}", program.width),)
+        return (PlanNode(PROGRAM, f"the program {program.name}", program.width, None),)
 
 
 def _list_jobs(status: RunnerStatus) -> dict[str, EngineJob]:

@@ -4,7 +4,8 @@ The user may declare it. Otherwise it follows from the engine's plan: a keyed ex
 means keyed state. The size of checkpoints is weak evidence: a stateless job's checkpoints contain
 the state of its connectors (the source's numbers, and the sink's recent messages, up to
 `CONNECTORS_BYTES`). So a job without a keyed exchange counts as stateless while its checkpoints are
-no larger than that, and as unknown (null) beyond.
+no larger than that, and as unknown (null) beyond. Into a program no engine looks: unless declared,
+it is unknown.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ def judge_state(
         return None, None
     if plan["declared"] is not None:
         return plan["declared"], "declared"
+    if plan["keyed"] is None:
+        return None, "how records are exchanged in it is not known, and nothing is declared"
     if plan["keyed"]:
         return True, "its plan has a keyed exchange"
     if checkpoint_bytes is None:
@@ -85,4 +88,4 @@ def judge_state(
     if checkpoint_bytes > CONNECTORS_BYTES:
         return None, "no keyed exchange, but large checkpoints"
     why = "no keyed exchange, and its checkpoints are no larger than connector state"
-    return (None if plan["keyed"] is None else False), why
+    return False, why

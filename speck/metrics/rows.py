@@ -170,7 +170,9 @@ def make_plan_rows(
             "vertex": node.id,
             "description": node.description,
             "parallelism": node.parallelism,
-            "ship_strategies": [strategy for _, strategy in node.inputs],
+            "ship_strategies": None
+            if node.inputs is None
+            else [strategy for _, strategy in node.inputs],
             "source_site": job.source_site,
             "source_topic": job.source.topic,
             "sink_site": job.sink_site,

@@ -138,12 +138,13 @@ class BrokerMeasures:
 @dataclass(frozen=True, slots=True)
 class PlanNode:
     """One vertex of an engine's plan: a description, and its `inputs` as pairs of a vertex id and
-    the way in which records are exchanged (`FORWARD`, `HASH`, `REBALANCE`, ...)."""
+    the way in which records are exchanged (`FORWARD`, `HASH`, `REBALANCE`, ...); None: the engine
+    does not look into jobs."""
 
     id: str
     description: str
     parallelism: int
-    inputs: tuple[tuple[str, str], ...] = ()
+    inputs: tuple[tuple[str, str], ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)

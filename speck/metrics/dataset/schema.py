@@ -119,7 +119,11 @@ PLANS = _make_table(
         ("vertex", _TEXT, "the engine's id of the task"),
         ("description", _TEXT, "the engine's description of its operators"),
         ("parallelism", _I32, "subtasks"),
-        ("ship_strategies", pa.list_(_TEXT), "how records come to it: FORWARD, HASH, ..."),
+        (
+            "ship_strategies",
+            pa.list_(_TEXT),
+            "how records come to it: FORWARD, HASH, ...; null: the engine does not look into jobs",
+        ),
         ("source_site", _TEXT, "the site of the broker that the job reads from"),
         ("source_topic", _TEXT, "the topic that it reads"),
         ("sink_site", _TEXT, "the site of the broker that the job writes to"),
