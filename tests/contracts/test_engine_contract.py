@@ -249,6 +249,7 @@ class SparkBench(ProcessBench):
     """Programs in PySpark under a runner, each with a session of its own."""
 
     slots = 2
+    figures = ProcessBench.figures - {"records_out"}  # the program has no link
 
     def __init__(self, folder: Path, program: str) -> None:
         jar = edge_jar(SPARK_JAR)
