@@ -10,6 +10,8 @@ from speck.model.site import AgentReport
 from speck.sites.hosting import explain_shortage
 
 _LOW_BYTES, _EMPTY_BYTES = 500 << 20, 50 << 20
+_LEAST_AVAILABLE = 0.05
+"""Share of a machine's memory that new programs could have; below it, little is left for bursts."""
 
 MISSING = Finding(
     "warning",
@@ -28,7 +30,12 @@ def findings(
     `silent_since` (None: it is not silent). `engine_folder`: where the engine keeps its
     checkpoints, if it says so; `root`: the folder, below the agent's, where they should be."""
     silence = [] if silent_since is None else [_silence(silent_since)]
-    return [*silence, *_folder_findings(report, engine_folder, root), *_listen_findings(report)]
+    return [
+        *silence,
+        *_folder_findings(report, engine_folder, root),
+        *_listen_findings(report),
+        *_memory_findings(report),
+    ]
 
 
 def find_shortages(report: AgentReport, engines: Iterable[str]) -> list[Finding]:
@@ -87,6 +94,21 @@ def _folder_findings(report: AgentReport, engine_folder: str | None, root: str) 
             )
         )
     return findings
+
+
+def _memory_findings(report: AgentReport) -> list[Finding]:
+    total, available = report.memory_bytes, report.memory_available_bytes
+    if total is None or available is None or available >= _LEAST_AVAILABLE * total:
+        return []
+    return [
+        Finding(
+            "warning",
+            "memory available",
+            f"{available >> 20} of {total >> 20} MB",
+            "when none is left the kernel ends a program, which may be the engine or the broker",
+            "move jobs to other sites, or stop other programs on the machine",
+        )
+    ]
 
 
 def _listen_findings(report: AgentReport) -> list[Finding]:

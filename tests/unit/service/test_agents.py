@@ -331,6 +331,17 @@ def test_an_agent_that_looks_elsewhere_than_the_engine_writes_is_not_believed(
     assert findings_but_of_tls(service, "edge-a") == []
 
 
+def test_a_machine_with_hardly_any_memory_left_is_a_warning(service: Service) -> None:
+    def look(available: int | None) -> list[tuple[str, str]]:
+        report = AgentReport(memory_bytes=1000 << 20, memory_available_bytes=available)
+        service.sites.heartbeat("cloud", report)
+        findings = service.sites.check("cloud")
+        return [(f.severity, f.value) for f in findings if f.setting.startswith("memory")]
+
+    assert look(49 << 20) == [("warning", "49 of 1000 MB")]
+    assert look(50 << 20) == look(None) == []
+
+
 def test_a_machine_too_small_for_its_engine_is_an_error(service: Service) -> None:
     service.sites.heartbeat("cloud", AgentReport(memory_bytes=2 << 30))
     assert "memory" not in {each.setting for each in service.sites.check("cloud")}
