@@ -43,6 +43,7 @@ class ProcessEngine:
     """
 
     kind = "process"
+    own_process = True
     capabilities = frozenset({EngineCapability.STATE, EngineCapability.METRICS})
     addresses: AddressRules | None = None
     artifact_kinds = frozenset({ArtifactKind.PYFILE, ArtifactKind.ARCHIVE})

@@ -82,6 +82,12 @@ def machine_memory_mb(kind: str) -> int | None:
     return memory_mb
 
 
+def has_own_process(kind: str) -> bool:
+    """Whether each job of engines of a kind is a process of its own (`own_process` of their class):
+    it takes nothing of the memory of another engine. Raises PermanentError for an unknown kind."""
+    return bool(getattr(find_binder(ENGINES, kind), "own_process", False))
+
+
 def find_taker(engine: Engine, artifact: ArtifactKind) -> Engine:
     """The engine of a site that takes a kind of artifact: the site's own, unless only the one
     beside it does."""

@@ -18,11 +18,14 @@ time, and a burst ends the engine."""
 
 
 class Heaps:
-    """What an analysis says about heaps."""
+    """What an analysis says about heaps. Jobs that run `apart` need nothing of any."""
 
-    def __init__(self, analysis: AnalysisResult):
+    def __init__(self, analysis: AnalysisResult, apart: frozenset[str] = frozenset()):
+        self._apart = apart
         self._jobs = {
-            (job.composition, job.job_name): job for job in analysis.jobs if not job.ended
+            (job.composition, job.job_name): job
+            for job in analysis.jobs
+            if not job.ended and job.job_name not in apart
         }
         self._sites = {site.name: site for site in analysis.sites}
         self._ahead_s = analysis.window.seconds
@@ -57,6 +60,8 @@ class Heaps:
 
     def foresee(self, composition: str, job_name: str, subtasks: int) -> float | None:
         """Heap bytes that a job will need with so many subtasks; None: unknown."""
+        if job_name in self._apart:
+            return 0.0
         job = self._jobs.get((composition, job_name))
         heap = self._estimate(job)
         if job is None or heap is None:
@@ -78,6 +83,8 @@ class Heaps:
         available = HEAP_SHARE * report.heap_max_bytes - report.heap_bytes
         own_names = set()
         for load in own_jobs:
+            if load.name in self._apart:
+                continue
             own_names.add(load.name)
             job = self._jobs.get((composition, load.name))
             # the heap in use holds only what ran at this site when it was measured

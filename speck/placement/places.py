@@ -39,6 +39,20 @@ class Condition:
 SILENT = Condition(answers=False)
 
 
+@dataclass(frozen=True, slots=True)
+class Hosting:
+    """What runs the jobs. `barred`: by job of the composition, the sites that cannot run it, with
+    the reasons; `apart`: jobs of any composition that are processes of their own, and so take
+    nothing of an engine's heap."""
+
+    barred: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    apart: frozenset[str] = frozenset()
+
+
+ANY_HOSTING = Hosting()
+"""Every site can run every job, in its engine."""
+
+
 def make_places(
     composition: str,
     analysis: AnalysisResult,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 
 from speck.model.analysis_result import AnalysisResult
 from speck.model.site import Site
@@ -17,7 +16,14 @@ from speck.placement.instance import close_places
 from speck.placement.measurements import Measurements, load_name_of, locate
 from speck.placement.model import Candidate, Kind, Limits, Load, Place, Problem
 from speck.placement.move_costs import DEFAULT_SILENCES, Silences, expect_silence
-from speck.placement.places import NO_CORES, SILENT, Condition, make_places
+from speck.placement.places import (
+    ANY_HOSTING,
+    NO_CORES,
+    SILENT,
+    Condition,
+    Hosting,
+    make_places,
+)
 from speck.placement.wiring import At, Wiring
 
 
@@ -30,7 +36,7 @@ class Question:
     `rates`: known records per second by link; `doubts`: by job, why its figures are no evidence;
     `unmeasured`: flows (`start -> end`) that no sum includes; `closed`: by site, why it takes no
     job or link that is not there already; `silences`: of jobs that move; `silent`: sites that do
-    not answer.
+    not answer; `hosting`: what runs the jobs.
     """
 
     problem: Problem
@@ -43,6 +49,7 @@ class Question:
     closed: Mapping[str, str] = field(default_factory=dict)
     silences: Silences = DEFAULT_SILENCES
     silent: frozenset[str] = frozenset()
+    hosting: Hosting = ANY_HOSTING
 
     def today(self) -> dict[str, str]:
         """The current site of each load of `whole`."""
@@ -60,17 +67,17 @@ def pose_question(
     silences: Silences = DEFAULT_SILENCES,
     *,
     moves_unmeasured: bool = False,
-    barred: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    hosting: Hosting = ANY_HOSTING,
 ) -> Question:
     """Build the question from the measurements in `analysis` (see docs/metrics.md).
 
     `others`: the site of each running job outside the composition; `silences`: of jobs that move.
-    `moves_unmeasured`: what was not measured may move, and closes no site. `barred`: by job, the
-    sites that cannot run it, with the reasons.
+    `moves_unmeasured`: what was not measured may move, and closes no site. `hosting`: what runs the
+    jobs.
     """
     silent = {name for name in sites if not conditions.get(name, SILENT).answers}
     wiring = wiring.fix(_find_links_used_outside(analysis), silent)
-    heaps = Heaps(analysis)
+    heaps = Heaps(analysis, hosting.apart)
     measurements = Measurements(wiring, composition, analysis, heaps)
     flows, unmeasured = measurements.flows()
     fixed_names = {end for flow in unmeasured for end in flow[:2]}
@@ -78,7 +85,7 @@ def pose_question(
     loads += measurements.feeders()
     loads = [_keep_in_place(load) if load.name in fixed_names else load for load in loads]
     loads = [expect_silence(load, silences) for load in loads]
-    loads = [replace(each, barred=barred.get(each.name, {})) for each in loads]
+    loads = [replace(each, barred=hosting.barred.get(each.name, {})) for each in loads]
     places, site_notes = make_places(composition, analysis, sites, conditions, others or {})
     places = _add_uses_without_cost(places, measurements)
     whole = Problem(
@@ -108,6 +115,7 @@ def pose_question(
         closed=closed,
         silences=silences,
         silent=frozenset(silent),
+        hosting=hosting,
     )
 
 

@@ -59,7 +59,8 @@ def count_subtasks(number: int) -> str:
 
 
 def propose_scales(question: Question, composition: str, analysis: AnalysisResult) -> list[Scale]:
-    """The jobs of the question that are measured sufficiently and run, in topological order."""
+    """The jobs of the question that are measured sufficiently and run, in topological order. More
+    subtasks make no program faster that is a process of its own."""
     reports = {job.job_name: job for job in analysis.jobs if job.composition == composition}
     jobs = [job for job in question.wiring.order if not job.stopped]
     subtask_rates = {job.name: _rate_subtask(reports.get(job.name)) for job in jobs}
@@ -73,7 +74,7 @@ def propose_scales(question: Question, composition: str, analysis: AnalysisResul
         need, rate = needs[job.name], subtask_rates[job.name]
         if need.parallelism is None or need.in_rate is None or rate is None:
             continue
-        if job.source not in question.rates:
+        if job.source not in question.rates or job.name in question.hosting.apart:
             continue
         more, shortage = room.take(job.site, need.parallelism - job.slots)
         scales.append(

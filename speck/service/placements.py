@@ -10,14 +10,13 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
-from speck.binding import find_taker
 from speck.clock import Clock, rfc3339
 from speck.errors import ConflictError, InvalidError, NotFoundError
 from speck.model.accepted import Accepted
 from speck.model.analysis import Analysis, AnalysisState
 from speck.model.analysis_result import NOTHING_MEASURED, AnalysisResult
 from speck.model.composition import CompositionDescription
-from speck.model.site import AgentReport, Site
+from speck.model.site import Site
 from speck.placement.comparison import compare
 from speck.placement.consistency import Earlier
 from speck.placement.model import Limits, Policy
@@ -31,8 +30,8 @@ from speck.placement.scaling import apply_scales, propose_scales
 from speck.placement.wiring import At, wire
 from speck.service.composition_views import CompositionViews
 from speck.service.compositions import ApplyRequest, Compositions
+from speck.service.hosting import find_hosting
 from speck.service.silences import measure_silences
-from speck.sites.hosting import explain_unfit
 from speck.sites.site_polls import SitePolls
 from speck.store.records import Records
 
@@ -194,25 +193,8 @@ class Placements:
             self._others(description.name),
             measure_silences(self._records, analysis),
             moves_unmeasured=move_unmeasured,
-            barred=self._find_barred(description.name, sites),
+            hosting=find_hosting(self._records, description.name),
         )
-
-    def _find_barred(
-        self, composition: str, sites: Mapping[str, Site]
-    ) -> dict[str, dict[str, str]]:
-        """By deployed job, the sites that cannot run it, with the reasons."""
-        barred: dict[str, dict[str, str]] = {}
-        for name, incarnation in self._records.inventory(composition).jobs.items():
-            home, artifact = sites.get(incarnation.job.site), incarnation.job.artifact_kind
-            if home is None:
-                continue
-            kind = find_taker(home.spe, artifact).kind
-            for site in sites.values():
-                report = self._records.sites.report(site.name)
-                why = explain_unfit(kind, artifact, site, report.body if report else AgentReport())
-                if why is not None:
-                    barred.setdefault(name, {})[site.name] = why
-        return barred
 
     def apply(self, placement_id: str, request: ApplyRequest) -> Accepted:
         """Apply it, if the composition is still at the revision that it was made for.

@@ -69,3 +69,14 @@ def test_jobs_do_not_use_more_than_their_engine_does() -> None:
     assert both.foresee("c", "A", 1) == pytest.approx(50 * MB)
     own = [OWN, Load("B", site="edge-a")]
     assert both.count_available("c", own, "edge-a") == pytest.approx(400 * MB)
+
+
+def test_a_job_that_is_a_process_of_its_own_needs_nothing_of_the_heap() -> None:
+    """Nor is anything free for others when it goes, or taken by its growth."""
+    body = analysis([job(), job("B", grows=10_000.0), job("C", composition="d", grows=10_000.0)])
+    site = site_told("edge-a", heap_bytes=100 * MB, heap_max_bytes=500 * MB)
+    apart = Heaps(as_result({**body, "sites": [site]}), frozenset({"B", "C"}))
+    assert apart.foresee("c", "B", 3) == 0.0
+    assert apart.foresee("c", "A", 1) == 40 * MB
+    own = [OWN, Load("B", site="edge-a")]
+    assert apart.count_available("c", own, "edge-a") == (400 - 100 + 40) * MB

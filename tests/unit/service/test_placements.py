@@ -391,6 +391,15 @@ def test_a_job_gets_as_many_subtasks_as_its_records_need(placed: Service) -> Non
     assert engine("cloud").total - engine("cloud").free == 6
 
 
+def test_a_program_gets_no_more_subtasks_and_needs_no_heap(placed: Service) -> None:
+    """It is one process, which more slots make no faster."""
+    with patch.object(MemoryEngine, "own_process", True, create=True):
+        placement = scaled(placed, true_processing_rate=30.0)
+    assert placement["scales"] == []
+    assert placement["today"]["memory_bytes"]["cloud"] == 0
+    assert scaled(placed, true_processing_rate=30.0)["scales"]
+
+
 def test_a_scale_ends_at_the_task_slots_of_the_site(placed: Service) -> None:
     placement = scaled(placed, true_processing_rate=5.0)  # 25 subtasks
     free_slots = engine("cloud").free
