@@ -91,7 +91,7 @@ class Land:
         self.service.sampler.poll()
         (rated,) = self.service.sampler.rate_jobs()
         known = rated.rates
-        if known.in_rate and known.out_rate and known.lag is not None and known.checkpoint.bytes:
+        if known.in_rate and known.out_rate and known.checkpoint.bytes:
             return known
         return None
 
