@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 from speck.binding import StateKeeper
@@ -60,15 +61,20 @@ class Foundation:
         scheduler: Scheduler,
         on_store_failure: Callable[[StoreWriteError], None] | None,
     ):
-        """Each phase makes the parts that the next ones are given."""
         self.config = config
         self.closing = threading.Event()
         """Set once it is being closed."""
         self.clock = clock
         self._scheduler = scheduler
+        self._own_keeper = keeper
         self._open_store(location, on_store_failure)
-        self._reach_sites(keeper)
-        self._know_sites()
+
+    def _make_parts(self) -> None:
+        """Make every part, each after those that it is given: later there are many threads."""
+        for each in type(self).__mro__:
+            for name, part in vars(each).items():
+                if isinstance(part, cached_property):
+                    getattr(self, name)
 
     def _open_store(
         self,
@@ -104,53 +110,98 @@ class Foundation:
             self.records.store.close()
             raise
 
-    def _reach_sites(self, keeper: StateKeeper | None) -> None:
-        """How engines, brokers and agents are reached."""
-        config, channels = self.config, SiteChannels(self.clock)
-        self.connections = Connections(
+    @cached_property
+    def _channels(self) -> SiteChannels:
+        return SiteChannels(self.clock)
+
+    @cached_property
+    def connections(self) -> Connections:
+        return Connections(
             self.records.sites.all,
-            config.credentials,
-            config.timeout_s,
-            config.main_timeout_s,
-            channels.of,
+            self.config.credentials,
+            self.config.timeout_s,
+            self.config.main_timeout_s,
+            self._channels.of,
         )
-        self.agents = Agents(
+
+    @cached_property
+    def agents(self) -> Agents:
+        return Agents(
             self.records,
             self.records.sites.all,
             self.clock,
             lambda engine: self.connections.engine_of(engine).state_folder(),
-            channels,
+            self._channels,
         )
-        self.keeper: StateKeeper = keeper or self.agents
-        self.identities = Identities(self.records, self.connections, self.clock)
-        self.uploads = Uploads(self.records, self.connections, self.artifacts)
-        self.links = Links(self.connections, self.closing)
-        self.collector = PeriodicTask(
+
+    @cached_property
+    def keeper(self) -> StateKeeper:
+        return self._own_keeper or self.agents
+
+    @cached_property
+    def identities(self) -> Identities:
+        return Identities(self.records, self.connections, self.clock)
+
+    @cached_property
+    def uploads(self) -> Uploads:
+        return Uploads(self.records, self.connections, self.artifacts)
+
+    @cached_property
+    def links(self) -> Links:
+        return Links(self.connections, self.closing)
+
+    @cached_property
+    def collector(self) -> PeriodicTask:
+        return PeriodicTask(
             "artifacts", self._collect_artifacts, COLLECT_S, self.clock, waits_first=True
         )
 
-    def _know_sites(self) -> None:
-        """The polls of sites, the board, and what is shown by them."""
-        self.changes = Changes(self.records, self.clock, self._scheduler)
-        self.polling = Polling(
+    @cached_property
+    def changes(self) -> Changes:
+        return Changes(self.records, self.clock, self._scheduler)
+
+    @cached_property
+    def polling(self) -> Polling:
+        return Polling(
             self.connections,
             lambda: len(self.records.sites.all()),
             self.config.pollers,
             self.config.poller_sites,
         )
-        self.scheduler = PollScheduler(self.clock, lambda: self.polling.apart)
-        self.polls = SitePolls(
+
+    @cached_property
+    def scheduler(self) -> PollScheduler:
+        return PollScheduler(self.clock, lambda: self.polling.apart)
+
+    @cached_property
+    def polls(self) -> SitePolls:
+        return SitePolls(
             self.polling,
             self.scheduler,
             self.clock,
             lambda: self.changes.touched,
             self.records.sites.all,
         )
-        self.board = Board(self.polls)
-        self.states = JobStates(self.records, self.changes, self.board)
-        self.status = StatusViews(self.records, self.states, self.polls, self.board)
-        self._job_list = JobList(self.records, self.status, self.polls)
-        self.sites = Sites(
+
+    @cached_property
+    def board(self) -> Board:
+        return Board(self.polls)
+
+    @cached_property
+    def states(self) -> JobStates:
+        return JobStates(self.records, self.changes, self.board)
+
+    @cached_property
+    def status(self) -> StatusViews:
+        return StatusViews(self.records, self.states, self.polls, self.board)
+
+    @cached_property
+    def _job_list(self) -> JobList:
+        return JobList(self.records, self.status, self.polls)
+
+    @cached_property
+    def sites(self) -> Sites:
+        return Sites(
             self.records,
             self.connections,
             self.status,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 
 from speck.binding import StateKeeper
@@ -60,28 +61,26 @@ class Service(Foundation):
         scheduler: Scheduler = THREADS,
         on_store_failure: Callable[[StoreWriteError], None] | None = None,
     ):
-        """Each phase makes the parts that the next ones are given. `on_store_failure` is called
-        once, when the store begins to refuse writes: the process should exit and restart."""
+        """`on_store_failure` is called once, when the store begins to refuse writes: the process
+        should exit and restart."""
         super().__init__(
             config, clock or SystemClock(), keeper, location, scheduler, on_store_failure
         )
-        self._measure()
-        self._admit()
-        self._plan()
-        self._carry_out(bounds or Bounds(), patience or Patience())
-        self._change_compositions()
-        self._change_jobs_and_forget()
-        self._watch_over_jobs()
-        self._place()
+        self._bounds, self._patience = bounds or Bounds(), patience or Patience()
+        self._make_parts()
         self._take_up()
 
-    def _measure(self) -> None:
-        """What samples jobs, and what needs the samples."""
-        self.dataset = Dataset(self.config, self.storage, self.clock, self.recorder.flush)
-        self.analyses = Analyses(
-            self.config, self.storage, self.records, self.clock, self.recorder.flush
-        )
-        self.sampler = Sampler(
+    @cached_property
+    def dataset(self) -> Dataset:
+        return Dataset(self.config, self.storage, self.clock, self.recorder.flush)
+
+    @cached_property
+    def analyses(self) -> Analyses:
+        return Analyses(self.config, self.storage, self.records, self.clock, self.recorder.flush)
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        return Sampler(
             self.records,
             self.polling,
             self.scheduler,
@@ -93,12 +92,18 @@ class Service(Foundation):
             self.changes.await_calm,
             self.analyses.warm_up,
         )
-        self.requirements = Requirements(self.records, self.clock, self.sampler.rate_job)
 
-    def _admit(self) -> None:
-        """What decides who may change what."""
-        self.policy = AccessPolicy(self.records, lambda change: self.changes.get(change).operations)
-        self._admission = Admission(
+    @cached_property
+    def requirements(self) -> Requirements:
+        return Requirements(self.records, self.clock, self.sampler.rate_job)
+
+    @cached_property
+    def policy(self) -> AccessPolicy:
+        return AccessPolicy(self.records, lambda change: self.changes.get(change).operations)
+
+    @cached_property
+    def _admission(self) -> Admission:
+        return Admission(
             self.records,
             self.connections,
             self.keeper,
@@ -107,8 +112,9 @@ class Service(Foundation):
             self.polls.find_bridges,
         )
 
-    def _plan(self) -> None:
-        self._deployer = Deployer(
+    @cached_property
+    def _deployer(self) -> Deployer:
+        return Deployer(
             self.config,
             self.records,
             self.connections,
@@ -122,43 +128,61 @@ class Service(Foundation):
             self._scheduler,
         )
 
-    def _carry_out(self, bounds: Bounds, patience: Patience) -> None:
-        """What runs changes to their ends."""
-        outcomes = Outcomes(self.records, self.polls, self.board, self.clock)
-        self.executions = Executions(
+    @cached_property
+    def _outcomes(self) -> Outcomes:
+        return Outcomes(self.records, self.polls, self.board, self.clock)
+
+    @cached_property
+    def executions(self) -> Executions:
+        return Executions(
             self.connections,
             self.records,
             self.clock,
             self.artifacts.artifact,
-            bounds,
-            patience,
+            self._bounds,
+            self._patience,
             self.keeper,
             self.identities,
-            outcomes.report_done,
+            self._outcomes.report_done,
             self._scheduler,
             self.changes.session_locks,
         )
-        ledger = ChangeLedger(self.records, self.clock)
-        self._recovery = ChangeRecovery(
-            self.changes, ledger, self._deployer, self.clock, self._scheduler
+
+    @cached_property
+    def _ledger(self) -> ChangeLedger:
+        return ChangeLedger(self.records, self.clock)
+
+    @cached_property
+    def _recovery(self) -> ChangeRecovery:
+        return ChangeRecovery(
+            self.changes, self._ledger, self._deployer, self.clock, self._scheduler
         )
-        self.runner = ChangeRunner(
+
+    @cached_property
+    def runner(self) -> ChangeRunner:
+        return ChangeRunner(
             self.changes,
-            ledger,
+            self._ledger,
             self._recovery,
             self.executions,
             self.clock,
-            outcomes.report_end,
+            self._outcomes.report_end,
             self._scheduler,
         )
 
-    def _change_compositions(self) -> None:
-        """What users and the watch change compositions by."""
-        self._locks = CompositionLocks()
-        self.composition_views = CompositionViews(
+    @cached_property
+    def _locks(self) -> CompositionLocks:
+        return CompositionLocks()
+
+    @cached_property
+    def composition_views(self) -> CompositionViews:
+        return CompositionViews(
             self.records, self._deployer, self._job_list, self.changes, self.requirements
         )
-        self.compositions = Compositions(
+
+    @cached_property
+    def compositions(self) -> Compositions:
+        return Compositions(
             self.records,
             self._deployer,
             self._job_list,
@@ -168,13 +192,16 @@ class Service(Foundation):
             self.clock,
             self._locks,
         )
-        self.repairs = CompositionRepairs(
+
+    @cached_property
+    def repairs(self) -> CompositionRepairs:
+        return CompositionRepairs(
             self.records, self._deployer, self.changes, self.runner, self._locks
         )
 
-    def _change_jobs_and_forget(self) -> None:
-        """Jobs posted alone, and what is done without engines and brokers."""
-        self.jobs = Jobs(
+    @cached_property
+    def jobs(self) -> Jobs:
+        return Jobs(
             self.records,
             self.connections,
             self._job_list,
@@ -184,7 +211,10 @@ class Service(Foundation):
             self._deployer.artifact_of,
             self.sampler.rate_job,
         )
-        self.forgetting = Forgetting(
+
+    @cached_property
+    def forgetting(self) -> Forgetting:
+        return Forgetting(
             self.records,
             self.changes,
             self.runner,
@@ -194,12 +224,14 @@ class Service(Foundation):
             self.polls,
             self.agents,
         )
-        self.restored = Restored(
-            self.records, self.connections, self.polls, self.changes, self.clock
-        )
 
-    def _watch_over_jobs(self) -> None:
-        self.watch = Watch(
+    @cached_property
+    def restored(self) -> Restored:
+        return Restored(self.records, self.connections, self.polls, self.changes, self.clock)
+
+    @cached_property
+    def watch(self) -> Watch:
+        return Watch(
             self.records,
             self.connections,
             self.changes,
@@ -214,12 +246,13 @@ class Service(Foundation):
             self.executions.resends,
         )
 
-    def _place(self) -> None:
-        """What finds out which site each job should run at."""
-        self.calibrations = Calibrations(
-            self.records, self.connections, self.jobs, self.polls, self.clock
-        )
-        self.placements = Placements(
+    @cached_property
+    def calibrations(self) -> Calibrations:
+        return Calibrations(self.records, self.connections, self.jobs, self.polls, self.clock)
+
+    @cached_property
+    def placements(self) -> Placements:
+        return Placements(
             self.records,
             self.compositions,
             self.composition_views,
@@ -228,8 +261,14 @@ class Service(Foundation):
             self.analyses,
             self.config.move_horizon_s,
         )
-        self.advisor = Advisor(self.placements, self.analyses.start)
-        self.autopilots = Autopilots(
+
+    @cached_property
+    def advisor(self) -> Advisor:
+        return Advisor(self.placements, self.analyses.start)
+
+    @cached_property
+    def autopilots(self) -> Autopilots:
+        return Autopilots(
             self.records,
             self.composition_views,
             self.placements,
