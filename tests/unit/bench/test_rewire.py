@@ -12,7 +12,7 @@ import pytest
 from bench.common import RESULTS
 from bench.page.result import Result
 from bench.page.rewire import SECTION
-from bench.rewire import Change, EndTally, faults_of, spread, under_way_in
+from bench.rewire_counts import Change, EndTally, faults_of, spread, under_way_in
 from bench.taps import Stamps
 from bench.wirings import (
     BRANCHES,

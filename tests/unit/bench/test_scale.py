@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bench.page.scale import where_it_breaks
-from bench.scale import OPERATIONS, STEEPEST, WATCH_S, checks, compare, exponents, keeps_up
+from bench.scale_checks import OPERATIONS, STEEPEST, WATCH_S, checks, compare, exponents, keeps_up
 from speck.model.values import JsonObject
 
 LATENCIES = {"starting": [0.5, 1.0, 1.5]}

@@ -403,7 +403,7 @@ def test_an_engine_that_does_not_say_why_a_job_fails_is_asked_again_but_not_at_e
     pool.refuse("exceptions", 2, UnreachableError("cannot reach edge-a"))
 
     for _ in range(10):
-        watched.look(after=ASKED_AGAIN_S / 10)
+        watched.look(after=ASKED_AGAIN_S / 20)
     assert pool.count("exceptions") == 1
     watched.look(after=ASKED_AGAIN_S)
     assert pool.count("exceptions") == 2
