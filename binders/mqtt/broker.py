@@ -12,8 +12,9 @@ from paho.mqtt.client import MQTTMessage
 
 from binders.mqtt import bookkeeping, check
 from binders.mqtt.answers import LostError, TopicRefusedError
+from binders.mqtt.channel import V5, V311
 from binders.mqtt.connect_options import ConnectOptions
-from binders.mqtt.connection import V5, V311, Connection, read_topic
+from binders.mqtt.connection import Connection, read_topic
 from binders.mqtt.links import MqttLinks
 from binders.mqtt.opening import Opener, visitor
 from binders.mqtt.poll import Poller

@@ -18,8 +18,9 @@ from paho.mqtt.client import MQTTMessage
 
 from binders.mqtt.answers import LostError, NoAnswerError
 from binders.mqtt.bookkeeping import BRIDGES, DROPPED, MARKER, PROBE, read_bridge
+from binders.mqtt.channel import V5
 from binders.mqtt.connect_options import ConnectOptions
-from binders.mqtt.connection import V5, Connection, read_topic
+from binders.mqtt.connection import Connection, read_topic
 from speck.binding import Target
 from speck.errors import BrokerRefusedError, SpeckError
 from speck.model.finding import Finding

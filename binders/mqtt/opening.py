@@ -10,8 +10,9 @@ from collections.abc import Callable
 from paho.mqtt.client import MQTTMessage
 
 from binders.mqtt.answers import LostError, UnsupportedVersionError
+from binders.mqtt.channel import V5, V311
 from binders.mqtt.connect_options import ConnectOptions
-from binders.mqtt.connection import V5, V311, Connection
+from binders.mqtt.connection import Connection
 from speck.binding import Target
 from speck.errors import SpeckError
 from speck.sites.credentials import Credentials, read_credentials

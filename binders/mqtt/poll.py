@@ -16,7 +16,8 @@ from paho.mqtt.enums import MQTTProtocolVersion
 
 from binders.mqtt import bookkeeping
 from binders.mqtt.answers import NoAnswerError
-from binders.mqtt.connection import KEEPALIVE_S, Connection
+from binders.mqtt.channel import KEEPALIVE_S
+from binders.mqtt.connection import Connection
 from binders.mqtt.opening import Opener, visitor
 from binders.mqtt.topics import plain_topic_fault
 from speck.binding import Target

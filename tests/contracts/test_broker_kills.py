@@ -18,8 +18,9 @@ from typing import Protocol
 import pytest
 
 from binders.memory import Message, World
+from binders.mqtt.channel import V5, V311
 from binders.mqtt.connect_options import ConnectOptions
-from binders.mqtt.connection import V5, V311, Connection
+from binders.mqtt.connection import Connection
 from speck.binding import MessageBroker, Target, open_broker
 from speck.fog.mosquitto import Mosquitto
 from speck.monitor.links import FOR_GOOD_S, ReaderOf

@@ -15,8 +15,9 @@ import pytest
 import binders.mqtt.opening
 import binders.mqtt.poll
 from binders.mqtt import MqttBroker
+from binders.mqtt.channel import V311
 from binders.mqtt.connect_options import ConnectOptions
-from binders.mqtt.connection import V311, Connection
+from binders.mqtt.connection import Connection
 from binders.mqtt.poll import Poll
 from speck.binding import Target
 from speck.errors import BrokerRefusedError, UnreachableError

@@ -395,7 +395,7 @@ def test_a_broker_that_takes_hardly_anything_is_checked() -> None:
 
 def test_a_broker_that_never_stops_sending_holds_no_close(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection that lingers waits for the broker's side to close: this one goes on sending."""
-    monkeypatch.setattr("binders.mqtt.connection._DRAIN_S", 0.2)
+    monkeypatch.setattr("binders.mqtt.channel._DRAIN_S", 0.2)
     with hostile(b"") as server:
         server.pings = True
         deadline = time.monotonic() + 5

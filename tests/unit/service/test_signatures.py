@@ -19,7 +19,6 @@ HOUSE = runpy.run_path(str(ROOT / "tools/house.py"))
 
 LONGER = {
     "speck/runner/program.py: Program": "the life of one program, a machine of one state",
-    "binders/mqtt/connection.py: Connection": "one MQTT connection, a machine of one state",
 }
 """Classes that stay whole, and why: what would be taken out has no reason of its own."""
 
