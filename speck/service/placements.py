@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from speck.clock import Clock, rfc3339
 from speck.errors import ConflictError, InvalidError, NotFoundError
@@ -180,7 +180,7 @@ class Placements:
         """The placement problem as things are now; links in `staying` are not to move."""
         sites = self._records.sites.all()
         wiring = wire(description, sites, {*self._foreign(description.name), *staying})
-        requirements: dict[str, Any] = {**description.requirements, **(limits or {})}
+        requirements = {**description.requirements, **(limits or {})}
         conditions = self._conditions(description.name, sites)
         bounds = replace(Limits(horizon_s=self._horizon_s), **requirements)
         return pose_question(
