@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from speck.fog.trace import Detection, Row, site_of
@@ -73,6 +74,34 @@ def compute_local(
             ),
         )
         for key, group in groups.items()
+    }
+
+
+HourKey = tuple[str, str, int, int]  # site, sensor, weekday (0: Monday), hour of the day
+
+
+def compute_hours(rows: Sequence[Row]) -> dict[HourKey, LocalStat]:
+    """The statistics of each sensor in each hour (UTC) of each weekday, over a whole trace.
+
+    Occupancy is the share of the minutes in which any sensor of the site has a detection.
+    """
+    groups: dict[HourKey, list[Detection]] = defaultdict(list)
+    minutes: dict[tuple[str, int, int], set[int]] = defaultdict(set)
+    for site, detection in _valid(rows):
+        at = datetime.fromtimestamp(detection.time_ms // 1000, UTC)
+        groups[site, detection.sensor, at.weekday(), at.hour].append(detection)
+        minutes[site, at.weekday(), at.hour].add(detection.time_ms // 60_000)
+    return {
+        (site, sensor, weekday, hour): LocalStat(
+            count=len(group),
+            mean_speed_mps=math.fsum(detection.speed_mps for detection in group) / len(group),
+            occupancy=min(
+                1.0,
+                math.fsum(1000 * detection.length_m / detection.speed_mps for detection in group)
+                / (60_000 * len(minutes[site, weekday, hour])),
+            ),
+        )
+        for (site, sensor, weekday, hour), group in groups.items()
     }
 
 

@@ -2,36 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from speck.fog.replay import expand
 from speck.fog.trace import read_trace
+from tests.pyspark_jobs import TRACE, load
 from tests.python_jobs import ROOT
 from traffic.reference import compare_global, compute_global
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-JOBS = ROOT / "edge_jobs/pyspark"
-TRACE = ROOT / "compositions/traffic/trace/trace.csv.gz"
-
-
-def load(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.setattr(sys, "path", [*sys.path, str(JOBS)])
-    spec = importlib.util.spec_from_file_location(name, JOBS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.long

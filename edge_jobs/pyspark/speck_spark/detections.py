@@ -17,8 +17,16 @@ _GOOD = """
 """
 
 
+def parse_detections(records: DataFrame) -> DataFrame:
+    """Add to records (`value`, bytes) their fields `d`, and `is_good`: whether they are a
+    detection, or an end mark. What is no JSON object, or nothing that a sensor can have meant, is
+    not."""
+    fields = f.from_json(f.col("value").cast("string"), _FIELDS)
+    parsed = records.select("*", fields.alias("d"))
+    return parsed.select("*", f.expr(f"coalesce({_GOOD}, false)").alias("is_good"))
+
+
 def read_detections(records: DataFrame) -> DataFrame:
     """From records (`value`, bytes) to rows of detections and end marks: `value` as it was, and its
-    fields `d`. What is no JSON object, or nothing that a sensor can have meant, is left out."""
-    fields = f.from_json(f.col("value").cast("string"), _FIELDS)
-    return records.select("value", fields.alias("d")).where(_GOOD)
+    fields `d`. All else is left out."""
+    return parse_detections(records).where("is_good").select("value", "d")

@@ -11,12 +11,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 from speck_spark.arguments import ArgumentFaultError, Arguments
 from speck_spark.reporting import Progress, Reporter, describe_links, read_links
 
@@ -36,11 +37,12 @@ _OWN = ("checkpoint-interval", "memory-mb")
 
 
 class SpeckJob:
-    """One run of a job. `arguments` may hold others than the contract's; these are the job's."""
+    """One run of a job. `arguments` may hold others than the contract's; these are the job's.
+    `interval_ms`: how often a batch begins, unless `--checkpoint-interval` says otherwise."""
 
-    def __init__(self, arguments: Arguments) -> None:
+    def __init__(self, arguments: Arguments, interval_ms: int = 1000) -> None:
         self.arguments = arguments
-        self.interval_ms = arguments.get_ms("checkpoint-interval", 1000)
+        self.interval_ms = arguments.get_ms("checkpoint-interval", interval_ms)
         self._state = Path(os.environ.get("SPECK_STATE_DIR", "state")).resolve()
         self._reporter = Reporter(self.interval_ms)
         self._stopping = False
@@ -49,7 +51,12 @@ class SpeckJob:
         self.spark = SparkSession.builder.appName(name).getOrCreate()
 
     @classmethod
-    def from_arguments(cls, words: Sequence[str] | None = None, own: Sequence[str] = ()) -> SpeckJob:
+    def from_arguments(
+        cls,
+        words: Sequence[str] | None = None,
+        own: Sequence[str] = (),
+        interval_ms: int = 1000,
+    ) -> SpeckJob:
         """The job of a program; `own` are names of arguments besides the contract's. Ends the
         program with a message if an argument is wrong."""
         try:
@@ -57,7 +64,7 @@ class SpeckJob:
             unknown = set(arguments.values) - _CONTRACT - set(_OWN) - set(own)
             for name in sorted(unknown):
                 print(f"the argument --{name} is not known; it is left out", file=sys.stderr)
-            return cls(arguments)
+            return cls(arguments, interval_ms)
         except ArgumentFaultError as error:
             sys.exit(str(error))
 
@@ -80,7 +87,16 @@ class SpeckJob:
         asked to end. Raises what the query raises."""
         self._links.openSink(self.checkpoint, self.options)
         writer = rows.writeStream.format("speck").options(**self.options).outputMode(mode)
-        self.run_query(
+        self.run_query(self._start(writer))
+
+    def run_batches(self, rows: DataFrame, store: Callable[[DataFrame, int], None]) -> None:
+        """Give each batch of rows, with its number, to `store` instead of the sink link, until the
+        program is asked to end. A batch that was broken off comes again under its number, and of a
+        link with the same records. Raises what `store` and the query raise."""
+        self.run_query(self._start(rows.writeStream.foreachBatch(store)))
+
+    def _start(self, writer: DataStreamWriter) -> StreamingQuery:
+        return (
             writer.option("checkpointLocation", self.checkpoint)
             .queryName(self.arguments.get("job-name"))
             .trigger(processingTime=f"{self.interval_ms} milliseconds")
