@@ -14,7 +14,7 @@ SLOWEST := --durations=30 --durations-min=3
 # they are.
 BESIDE_MAVEN := tools/beside.sh .cache/mvn-test.log $(MVN) test
 JAVA_SOURCES := $(shell find edge_jobs -path '*/target' -prune -o -type f \
-	\( -name pom.xml -o -path '*/src/*' \) -print)
+	\( -name pom.xml -o -path '*/src/*' -o -path '*/speck_spark/*.py' \) -print)
 VENV_STAMP := .venv/.installed
 JARS_STAMP := edge_jobs/target/.packaged
 KAFKA_STAMP := .cache/kafka/.copied

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from speck.archive.files import list_files
 from speck.metrics.dataset.local import Disk, LocalStorage
+from speck.metrics.dataset.storage import Storage
 from tests.python_jobs import ROOT
 
 sys.path.append(str(ROOT / "edge_jobs/pyspark"))
@@ -95,8 +96,13 @@ def store_batch(place: LocalPlace, root: Path, writer: str, number: int, rows: F
 
 def read_rows(storage: LocalStorage, table: str = "detections") -> list[int]:
     """The rows of the files that count, in order."""
-    rows: list[int] = []
+    return sorted(read_column(storage, "row", table))
+
+
+def read_column(storage: Storage, column: str, table: str = "detections") -> list[int]:
+    """A column of the files that count."""
+    values: list[int] = []
     for file in list_files(storage, table):
         with storage.open(file.path) as source:
-            rows += pq.ParquetFile(source).read().column("row").to_pylist()
-    return sorted(rows)
+            values += pq.ParquetFile(source).read([column]).column(column).to_pylist()
+    return values

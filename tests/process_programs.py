@@ -102,6 +102,15 @@ def spark_pass_through() -> Iterator[SupervisedProgram]:
         yield from _run(Path(folder), Kind("spark", artifact, start_s=_SPARK_S))
 
 
+@contextmanager
+def spark_archive() -> Iterator[SupervisedProgram]:
+    """`edge_jobs/pyspark/archive.py` with Spark, ended with the `with`."""
+    program = ROOT / "edge_jobs/pyspark/archive.py"
+    artifact = Artifact(sha256_of(program), program, ArtifactKind.PYFILE)
+    with TemporaryDirectory() as folder:
+        yield from _run(Path(folder), Kind("spark", artifact, start_s=_SPARK_S))
+
+
 def _run(folder: Path, kind: Kind) -> Iterator[SupervisedProgram]:
     program = SupervisedProgram(folder, kind)
     try:

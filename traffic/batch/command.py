@@ -102,7 +102,9 @@ def traffic(
 
 
 def _run(storage: Storage, query: Query, master: str, memory: str) -> Report:
-    """Raises PermanentError without Spark, or if Spark fails."""
+    """Raises NotFoundError if there is no archive, and PermanentError without Spark, or if Spark
+    fails."""
+    from speck.archive.files import list_tables
     from speck.cli.offline import config_at
     from speck.errors import PermanentError
     from speck.metrics.dataset.reading import hold_files
@@ -118,6 +120,7 @@ def _run(storage: Storage, query: Query, master: str, memory: str) -> Report:
         raise PermanentError(
             "cannot read an archive without PySpark; install it with `pip install speck[analyzer]`"
         ) from error
+    list_tables(storage)  # a session takes seconds to start
     config = config_at(None)
     try:
         spark = start_session(

@@ -6,7 +6,6 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from speck.archive.files import list_tables
 from speck.errors import NotFoundError
 from speck.metrics.dataset.storage import Storage
 from traffic.batch.comparison import compare_windows, find_window_ms
@@ -15,9 +14,8 @@ from traffic.batch.statistics import Detections, count_unreadable, read_newest, 
 
 
 def make_report(spark: SparkSession, storage: Storage, query: Query) -> Report:
-    """Raises NotFoundError if there is no archive, or nothing in the days, and InvalidError if the
-    online results cannot be compared."""
-    list_tables(storage)
+    """Raises NotFoundError if there are no detections of these days, and InvalidError if the online
+    results cannot be compared."""
     rows = read_table(spark, storage, "detections", query.first, query.last)
     if rows is None:
         raise NotFoundError(

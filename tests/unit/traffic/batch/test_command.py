@@ -98,3 +98,6 @@ def test_wrong_options_are_refused(tmp_path: Path) -> None:
     result = CliRunner().invoke(root, ["batch", "traffic", str(tmp_path), "--timezone", "Mars"])
     assert result.exit_code == 1
     assert "there is no time zone 'Mars'" in result.stderr
+    result = CliRunner().invoke(root, ["batch", "traffic", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "cannot find an archive at" in result.stderr
