@@ -86,6 +86,7 @@ def read_rows(spark: SparkSession, storage: LocalStorage) -> dict[str, list[str]
     return rows
 
 
+@pytest.mark.long  # quick: the rules without Spark, in tests/unit/archive and tests/unit/traffic
 def test_each_record_is_archived_once_and_the_archive_agrees_with_the_online_results(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
