@@ -20,6 +20,7 @@ import pytest
 from speck.config import Config
 from speck.fog.mosquitto import Mosquitto
 from speck.fog.paths import edge_jar
+from speck.model.job_rates import JobRates
 from speck.model.record import Record
 from speck.model.values import JsonObject
 from speck.runner.claims import read_claim
@@ -85,6 +86,15 @@ class Land:
         change = self.service.changes.get(str(answer.change))
         assert answer.state == "done", [each.error for each in change.operations if each.error]
 
+    def find_rates(self) -> JobRates | None:
+        """The job's rates, once two samples have all that they follow from."""
+        self.service.sampler.poll()
+        (rated,) = self.service.sampler.rate_jobs()
+        known = rated.rates
+        if known.in_rate and known.out_rate and known.checkpoint.bytes:
+            return known
+        return None
+
     def find_program(self) -> int:
         """The process id of the job's program."""
         (incarnation,) = self.service.jobs.all()
@@ -136,6 +146,19 @@ def _detection(number: int) -> bytes:
     fields = {"id": number, "stream": "A1", "time_ms": 1000 * number, "sensor": "A1-03"}
     more = {"vehicle": "v", "speed_mps": 13.2, "length_m": 4.5, "type": "car"}
     return json.dumps({**fields, **more}).encode()
+
+
+def check_figures(rates: JobRates) -> None:
+    """Those of a job that lets every other record through, as of a job in Flink."""
+    assert rates.in_rate and rates.out_rate
+    assert rates.busy is not None and rates.idle is not None
+    assert rates.back_pressured is not None
+    assert rates.busy + rates.idle + rates.back_pressured == pytest.approx(1, abs=0.05)
+    assert rates.records_in and rates.records_out and rates.bytes_in and rates.bytes_out
+    assert rates.records_in > rates.records_out
+    assert rates.restarts == 0
+    (task,) = rates.tasks
+    assert task.is_source and task.is_sink
 
 
 ENGINES = pytest.mark.parametrize(
@@ -191,6 +214,7 @@ def _end(land: Land) -> None:
 def test_a_program_moves_under_load_and_nothing_is_lost(land: Land, delivery: str) -> None:
     land.apply("edge-a", delivery=delivery)
     with land.load():
+        check_figures(wait_for(land.find_rates, "figures", 60))
         for site in ("edge-b", "edge-a"):
             land.apply(site, delivery=delivery)
             assert land.service.jobs.get("clean").site == site
