@@ -60,7 +60,7 @@ CHECK_S = 15.0
 class FlinkEngine:
     """One Flink cluster at `target.address` (http[s]://host:port of its REST API)."""
 
-    capabilities = frozenset(EngineCapability)
+    capabilities = frozenset(EngineCapability) - {EngineCapability.MEMORY}  # a machine's alone
     addresses: AddressRules | None = AddressRules(HTTP, "http://host:8081", has_path=True)
     artifact_kinds = frozenset({ArtifactKind.JAR})
     calibration: CalibrationProgram | None = CALIBRATION

@@ -44,7 +44,9 @@ class ProcessEngine:
 
     kind = "process"
     own_process = True
-    capabilities = frozenset({EngineCapability.STATE, EngineCapability.METRICS})
+    capabilities = frozenset(
+        {EngineCapability.STATE, EngineCapability.METRICS, EngineCapability.MEMORY}
+    )
     addresses: AddressRules | None = None
     artifact_kinds = frozenset({ArtifactKind.PYFILE, ArtifactKind.ARCHIVE})
     layout: StateLayout | None = LAYOUT
@@ -126,6 +128,7 @@ class ProcessEngine:
             args=list(submission.args),
             width=submission.parallelism,
             state=submission.state,
+            memory_mb=submission.memory_mb,
         )
         return None
 

@@ -22,6 +22,7 @@ class EngineCapability(StrEnum):
     TRIAL = "trial"  # runs a job's `main` without starting the job
     RESEND = "resend"  # starts the sink of an ended job alone
     METRICS = "metrics"  # measures its jobs
+    MEMORY = "memory"  # limits the memory of a single job
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Submission:
     `artifact` is on this machine, too, for an engine that has lost its copy. `entry` is where the
     program begins, in the engine's own terms (a class, a function); empty if the artifact says so
     itself. `state` is the location of a state that the engine can read, or None to start without
-    any.
+    any. `memory_mb` is the most that the job may use; None: as the engine has it.
     """
 
     engine_job_id: str
@@ -41,6 +42,7 @@ class Submission:
     args: tuple[str, ...]
     parallelism: int = 1
     state: str | None = None
+    memory_mb: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

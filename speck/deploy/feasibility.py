@@ -127,6 +127,8 @@ class Feasibility:
         engines = {d.job.engine for d in inventory.jobs.values() if d.job.site in sites}
         engines |= {job.engine for job in composition.jobs}
         forgetful = find_lacking(self._connections, EngineCapability.STATE, engines)
+        limited = {job.engine for job in composition.jobs if job.memory_mb is not None}
+        unlimited = find_lacking(self._connections, EngineCapability.MEMORY, limited)
         links = {site for job in composition.jobs for site in job.link_sites}
         forgetting = {site for site in links if keeps_no_sessions(self._connections, site)}
         problems = []
@@ -141,6 +143,14 @@ class Feasibility:
                 )
             elif (foreign := _explain_foreign_state(sites, job, incarnation)) is not None:
                 problems.append(Problem(f"jobs[{index}].upgrade", foreign))
+            if job.memory_mb is not None and job.engine in unlimited:
+                fault = f"{name_engine(self._connections, job.engine)} has no capability `memory`"
+                problems.append(
+                    Problem(
+                        f"jobs[{index}].memory_mb",
+                        f"{fault}: it limits no single job; leave memory_mb out",
+                    )
+                )
             at = next((s for s in job.link_sites if s in forgetting), None)
             if at is not None and job.delivery is not Delivery.AT_MOST_ONCE:
                 fault = (

@@ -88,6 +88,9 @@ class JobOptions:
         bool | None, Option("whether it keeps state, if its user knows", restarts=False)
     ] = None
     link: Annotated[Batching, Option("how its sink sends; left out: one by one")] = Batching()
+    memory_mb: Annotated[
+        int | None, Option("memory of its program; left out: as its engine has it", 16, 1 << 20)
+    ] = None
 
     def options(self) -> dict[str, Any]:
         """The value of each option, by name."""

@@ -52,8 +52,8 @@ class TwiceError(PermanentError):
 @dataclass(frozen=True, slots=True)
 class Claim:
     """What a program was started from. `label` is speck's id of the incarnation, `base` the state
-    that it begins from, `engine` the kind of engine whose job it is. One that is `burnt` never
-    starts."""
+    that it begins from, `engine` the kind of engine whose job it is, `memory_mb` what it may use
+    (None: what its arguments name, or as for all). One that is `burnt` never starts."""
 
     label: str
     name: str
@@ -66,13 +66,16 @@ class Claim:
     at_ms: int = 0
     burnt: bool = False
     engine: str = PROCESS
+    memory_mb: int | None = None
 
     @property
     def has_spark(self) -> bool:
         return self.engine == SPARK
 
     def find_memory_mb(self, settings: Settings) -> int | None:
-        """The program's limit: its own, which its arguments name, or that of all; None: none."""
+        """The program's limit: its own, or that of all; None: none."""
+        if self.memory_mb is not None:
+            return self.memory_mb
         pairs = itertools.pairwise(self.args)
         texts = [value for flag, value in pairs if flag == _MEMORY_FLAG and value.isdecimal()]
         otherwise = settings.spark_memory_mb if self.has_spark else settings.memory_mb

@@ -290,7 +290,7 @@ class Program:
         most = self.claim.find_memory_mb(self._settings)
         kills = self._group.count_kills() if self._group is not None else 0
         if self._over_memory or kills > self._kills:
-            return f"it used more than {most} MB of memory; give it more with --memory-mb"
+            return f"it used more than {most} MB of memory; give it more with memory_mb"
         if self._is_late:
             return f"it did not end within {self._settings.stop_s:g} s of SIGTERM"
         if exit_status is None:

@@ -203,6 +203,7 @@ class Runner:
             base=order["state"],
             at_ms=now_ms(),
             engine=order.get("engine", PROCESS),
+            memory_mb=order.get("memory_mb"),
         )
         if claim.has_spark and self._settings.spark_jar is None:
             raise PermanentError("this runner has no Spark; start it with --spark-jar")

@@ -10,7 +10,7 @@ from pathlib import Path
 @dataclass(frozen=True, slots=True)
 class Settings:
     """`state_folder` is the agent's. Programs of Python run in `python`. Up to `slots` run at a
-    time, each with the memory that its `--memory-mb` says, or `memory_mb` (None: no limit).
+    time, each with the memory that its job says, or `memory_mb` (None: no limit).
 
     With `uids` (first, last) each program has a user of its own out of these; otherwise all run as
     the runner's user. `credentials` is the folder of the site's files; `groups` one for control
@@ -20,7 +20,7 @@ class Settings:
     Figures in the status are at most `renew_s` old; anything else is written at once.
 
     `spark_jar` is the connector for Spark: with it jobs of engines of kind `spark` run, too, each
-    with `spark_memory_mb` unless its `--memory-mb` says otherwise.
+    with `spark_memory_mb` unless the job says otherwise.
     """
 
     state_folder: Path

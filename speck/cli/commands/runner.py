@@ -32,7 +32,7 @@ _ROOT = "root"
     type=click.IntRange(0),
     default=512,
     show_default=True,
-    help="Memory of a program whose job does not set --memory-mb in its args (0: no limit).",
+    help="Memory of a program whose job does not set memory_mb (0: no limit).",
 )
 @click.option(
     "--spark-jar",
@@ -45,7 +45,7 @@ _ROOT = "root"
     type=click.IntRange(512),
     default=2048,
     show_default=True,
-    help="Memory of a job with Spark that does not set --memory-mb in its args.",
+    help="Memory of a job with Spark that does not set memory_mb.",
 )
 @click.option(
     "--python", metavar="PATH", help="Python 3.11 or later for programs; default: its own."

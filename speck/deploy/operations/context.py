@@ -98,6 +98,7 @@ class Context:
             ),
             parallelism=job.parallelism,
             state=state,
+            memory_mb=job.memory_mb,
         )
 
     def read_secrets(self, job: Job) -> dict[str, str]:

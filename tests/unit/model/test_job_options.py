@@ -36,6 +36,7 @@ SET: dict[str, Any] = {
     "pinned": True,
     "stateful": False,
     "link": {"batch_records": 100, "linger_ms": 5, "compression": "zstd"},
+    "memory_mb": 64,
 }
 
 
@@ -81,7 +82,7 @@ def test_the_api_shows_them() -> None:
     }
     assert JobShape().validate({**PLAIN, **SET, **observed}) == {}
     missing = JobShape().validate({**PLAIN, **observed})
-    assert missing.keys() == OPTIONS.keys() - {"link", "stateful", "state"}
+    assert missing.keys() == OPTIONS.keys() - {"link", "memory_mb", "stateful", "state"}
     fields = JobShape().fields
     assert [name for name in OPTIONS if not fields[name].metadata["description"]] == []
 

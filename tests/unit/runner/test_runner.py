@@ -159,11 +159,14 @@ def test_a_program_that_reports_nothing_runs_all_the_same(open_place: Open) -> N
 
 
 def test_memory_has_a_limit(place: Place) -> None:
-    job = place.start("--memory-mb", "60", "--allocate-mb", "200")
-    wait_for(lambda: place.failures(job), "the limit", 30)
-    assert place.failures(job)[-1].startswith(
-        "it used more than 60 MB of memory; give it more with --memory-mb"
-    )
+    job = place.start("--allocate-mb", "200", memory_mb=60)
+    by_args = place.start("--memory-mb", "70", "--allocate-mb", "200")
+    both = place.start("--memory-mb", "300", "--allocate-mb", "200", memory_mb=80)
+    for each, most in ((job, 60), (by_args, 70), (both, 80)):
+        wait_for(lambda each=each: place.failures(each), "the limit", 30)
+        assert place.failures(each)[-1].startswith(
+            f"it used more than {most} MB of memory; give it more with memory_mb"
+        )
 
 
 def test_what_a_program_has_started_ends_with_it(place: Place) -> None:

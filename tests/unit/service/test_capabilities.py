@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from binders.memory import MemoryEngine, World
-from speck.binding import BrokerCapability, EngineCapability
+from speck.binding import BrokerCapability, EngineCapability, Submission
 from speck.errors import ConflictError, InvalidError, UnreachableError
 from speck.model.site import AgentReport
 from speck.service import Service
@@ -51,6 +51,31 @@ def test_on_an_engine_without_savepoints_a_job_is_cancelled_not_stopped(service:
     assert engine("edge-a").count("cancel") == 1
     with pytest.raises(ConflictError, match="the engine of site edge-a has no capability `state`"):
         service.jobs.savepoint("A", LIMIT_S)
+
+
+def test_only_an_engine_that_limits_single_jobs_takes_one_with_a_limit_of_memory(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits: list[int | None] = []
+    submit = MemoryEngine.submit
+
+    def read_limit(self: MemoryEngine, submission: Submission) -> str | None:
+        limits.append(submission.memory_mb)
+        return submit(self, submission)
+
+    monkeypatch.setattr(MemoryEngine, "submit", read_limit)
+    service.compositions.apply(composition(job_body("A", memory_mb=64)), DONE)
+    service.compositions.apply(composition(job_body("A")), DONE)
+    assert limits == [64, None]
+    without(service, EngineCapability.MEMORY)
+    with pytest.raises(InvalidError) as error:
+        service.compositions.apply(composition(job_body("A", memory_mb=64)), DONE)
+    (problem,) = error.value.problems
+    assert problem.path == "jobs[0].memory_mb"
+    assert problem.message == (
+        "the engine of site edge-a has no capability `memory`: it limits no single job; leave"
+        " memory_mb out"
+    )
 
 
 def test_what_an_engine_cannot_try_is_not_tried(service: Service) -> None:

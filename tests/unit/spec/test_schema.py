@@ -152,7 +152,7 @@ def test_a_valid_job_is_read_as_its_schema_reads_it(changes: dict[str, Any]) -> 
             {"zzz": 1},
             "zzz: unknown field; known are spe_address, site, engine, source_broker, source_site, "
             "sink_broker, sink_site, args, parallelism, state, delivery, upgrade, pinned, "
-            "stateful, link, job_name, source_topic, sink_topic, entry_class, job_path",
+            "stateful, link, memory_mb, job_name, source_topic, sink_topic, entry_class, job_path",
         ),
         ({"site": ...}, "site: missing: give site or spe_address"),
         ({"spe_address": "http://x:8081"}, "site: give site or spe_address, not both"),
