@@ -13,6 +13,7 @@ and what waits for a runner that comes back tomorrow is not wanted any more.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -35,6 +36,7 @@ _ORDER_S = 30.0
 """An order that has not been taken by then is void."""
 _KEPT_S = 3600.0
 """An answer is kept for so long: the same order may come again, since its answer got lost."""
+_PASSING = ("answers/*", "orders/*", "artifacts/*.part")
 _TELL_S = 5.0
 """A status that has not changed is reported again after so long."""
 _NAME = re.compile(r"[0-9a-z][0-9a-z-]{0,63}")
@@ -91,9 +93,10 @@ class Programs:
         return {"answer": json.loads(content)}
 
     def _sweep(self) -> None:
-        """Delete old answers, and the orders of an earlier life of the agent."""
+        """Delete old answers, the orders of an earlier life of the agent, and pieces of artifacts
+        that nobody goes on with."""
         old = time.time() - _KEPT_S
-        for file in (*self._folder.glob("answers/*"), *self._folder.glob("orders/*")):
+        for file in itertools.chain.from_iterable(map(self._folder.glob, _PASSING)):
             with suppress(OSError):
                 if file.stat().st_mtime < old:
                     file.unlink()

@@ -12,6 +12,8 @@ lease (`lease.py`) says whether it lives.
                   run/          what it reports, and its exit status; not carried to other sites
                   request       the number of the last checkpoint that was asked for
                   lease, log, log.1
+
+Of a program that ended long ago only claim, record and state are left.
 """
 
 from __future__ import annotations
@@ -42,6 +44,7 @@ PROCESS, SPARK = "process", "spark"
 _LABEL = re.compile(r"[0-9a-z]{1,64}")
 _MOST_UNPACKED = 1 << 30
 _MOST_FILES = 20_000
+_KEPT = ("claim.json", "record.json", "state")
 _MEMORY_FLAG = "--memory-mb"
 
 
@@ -198,6 +201,23 @@ def take_back(folder: Path) -> None:
         for path in (inner, *(os.path.join(inner, name) for name in names)):
             os.chown(path, os.geteuid(), -1, follow_symlinks=False)
     shutil.rmtree(run)
+
+
+def drop_program(folder: Path) -> None:
+    """Delete what only a start needs."""
+    (folder / "artifact").unlink(missing_ok=True)
+    shutil.rmtree(folder / "program", ignore_errors=True)
+
+
+def strip(folder: Path) -> None:
+    """Delete all but the claim, the record and the state, which the service deletes when it is of
+    no use any more. Raises OSError."""
+    for path in folder.iterdir():
+        if path.name not in _KEPT:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
 
 
 def _is_another(owner: tuple[int, int]) -> bool:

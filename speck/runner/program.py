@@ -315,6 +315,7 @@ class Program:
         if self._group is not None:
             self._group.remove()
         shutil.rmtree(self.folder / "run/credentials", ignore_errors=True)
+        claims.drop_program(self.folder)
         claims.take_back(self.folder)
 
     def _kill(self) -> None:

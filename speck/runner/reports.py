@@ -19,6 +19,7 @@ from typing import Any
 _LARGEST = 1 << 53
 _MOST_COUNTERS = 100
 _LONGEST = 400
+_LONGEST_NAME = 64
 _FLAGS = ("ready", "connected")
 _NUMBERS = (
     *("request", "interval_ms", "records_in", "records_out", "bytes_in", "bytes_out", "busy_ms"),
@@ -68,7 +69,7 @@ def parse_report(content: bytes | None, start: int) -> Report | None:
         known["problem"] = problem[:_LONGEST]
     if isinstance(counters := fields.get("counters"), dict):
         pairs = (
-            (str(k)[:_LONGEST], _number(v)) for k, v in list(counters.items())[:_MOST_COUNTERS]
+            (str(k)[:_LONGEST_NAME], _number(v)) for k, v in list(counters.items())[:_MOST_COUNTERS]
         )
         known["counters"] = {k: n for k, n in pairs if n is not None}
     return Report(**known)

@@ -31,6 +31,7 @@ from speck.runner.claims import (
     make_claim,
     now_ms,
     read_claim,
+    strip,
 )
 from speck.runner.cores import count_cores
 from speck.runner.files import write_json
@@ -43,6 +44,9 @@ from speck.runner.spark import find_spark
 _TURN_S = 0.05
 _ENDED_SHOWN = 50
 _ENDED_SHOWN_S = 3600.0
+_CLEAR_S = 60.0
+_MOST_SHOWN = 700_000
+"""Of the programs in the status, in bytes: the agent takes 1 MiB with all the rest."""
 _HOLD_S = 1.0
 """After a failure of the disk, before the next try."""
 Order = Mapping[str, Any]
@@ -63,6 +67,8 @@ class Runner:
         self._shown: tuple[float, Any] = (0.0, None)
         self._held: dict[str, float] = {}
         self._cores = count_cores()
+        self._cleared = float("-inf")
+        self._cleared_cpu_ms: dict[str, float] = {}
         self._spark = find_spark(settings.python) if settings.spark_jar is not None else None
         try:
             for folder in (self._root, *(self._engine / n for n in ("orders", "answers"))):
@@ -103,6 +109,27 @@ class Runner:
                 what = f"see to {program.claim.name} ({program.claim.label})"
                 self._try(what, partial(program.tick, self._free))
         self._try("write the status", self._write_status)
+        if time.monotonic() - self._cleared > _CLEAR_S:
+            self._cleared = time.monotonic()
+            self._try("delete what is left of old programs", self._clear)
+
+    def _clear(self) -> None:
+        for program in self._list_ended()[self._count_shown() :]:
+            strip(program.folder)
+            kind, spent = program.claim.engine, self._cleared_cpu_ms
+            spent[kind] = spent.get(kind, 0.0) + program.total_cpu_ms
+            del self.programs[program.claim.label]
+
+    def _list_ended(self) -> list[Program]:
+        """The newest first."""
+        ended = (each for each in self.programs.values() if each.over)
+        return sorted(ended, key=lambda each: -each.record.ended_ms)
+
+    def _count_shown(self) -> int:
+        """How many of those that have ended are shown: all of the last hour, and some more."""
+        recent_ms = now_ms() - _ENDED_SHOWN_S * 1000
+        recent = sum(p.over and p.record.ended_ms > recent_ms for p in self.programs.values())
+        return max(_ENDED_SHOWN, recent)
 
     def _try(self, what: str, act: Callable[[], None]) -> None:
         """Do something, unless it failed a moment ago: a disk that is full, or fails, keeps the
@@ -255,14 +282,8 @@ class Runner:
 
     def _write_status(self) -> None:
         """The figures alone are no reason to write it."""
-        ended = sorted(
-            (each for each in self.programs.values() if each.over),
-            key=lambda each: -each.record.ended_ms,
-        )
-        recent_ms = now_ms() - _ENDED_SHOWN_S * 1000
-        recent = sum(each.record.ended_ms > recent_ms for each in ended)
         shown = [each for each in self.programs.values() if not each.over]
-        shown += ended[: max(_ENDED_SHOWN, recent)]
+        shown += self._list_ended()[: self._count_shown()]
         programs = [each.describe() for each in shown]
         status = {
             "version": f"process 1 (Python {platform.python_version()})",
@@ -281,13 +302,13 @@ class Runner:
         at, before = self._shown
         if (status, plain) != before or time.monotonic() - at > self._settings.renew_s:
             self._shown = time.monotonic(), (status, plain)
-            runs = {each["label"]: each for each in programs}
+            runs = {each["label"]: each for each in _shorten(programs)}
             content = {**status, "cpu_ms": self._sum_cpu(), "runs": runs}
             write_json(self._engine / "status.json", content, durable=False)
 
     def _sum_cpu(self) -> dict[str, float]:
         """CPU time of all programs by the kind of their engine, since this runner began."""
-        sums: dict[str, float] = {}
+        sums = dict(self._cleared_cpu_ms)
         for each in self.programs.values():
             sums[each.claim.engine] = sums.get(each.claim.engine, 0.0) + each.total_cpu_ms
         return sums
@@ -300,3 +321,14 @@ class Runner:
                     with suppress(FileNotFoundError):
                         artifacts[file.name] = int(file.stat().st_mtime * 1000)
         return artifacts
+
+
+def _shorten(programs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What is shown of programs; without the ends of their logs where these are too much for the
+    agent."""
+    if len(json.dumps(programs)) <= _MOST_SHOWN:
+        return programs
+    return [
+        {**each, "failures": [(at_ms, why, "") for at_ms, why, _ in each["failures"]]}
+        for each in programs
+    ]

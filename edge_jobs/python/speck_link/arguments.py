@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from speck_link.taken import Entry, Until, parse_hand_over
 
+_SCHEMES = ("tcp", "mqtt", "ssl", "mqtts")
 _DURATION = re.compile(r"(\d{1,9})\s*(ms|s|m|min|h|d)")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 NAMES = frozenset(
@@ -136,6 +137,13 @@ def read_contract(arguments: Arguments) -> Contract:
     """Raises ArgumentFaultError naming what is missing or wrong."""
     client_id = arguments.get("client-id")
     sink_id = arguments.get("sink-client-id", f"{client_id}-out")
+    for name in ("source-broker", "sink-broker"):
+        scheme = arguments.get(name).partition("://")[0].lower()
+        if scheme not in _SCHEMES:
+            raise ArgumentFaultError(
+                f'cannot use --{name} "{arguments.get(name)}": this client reads and writes MQTT'
+                f" ({', '.join(_SCHEMES)}), not {scheme}"
+            )
     source = Link(arguments.get("source-broker"), arguments.get("source-topic"), client_id)
     sink = Link(arguments.get("sink-broker"), arguments.get("sink-topic"), sink_id)
     if "port" in arguments.values:

@@ -149,6 +149,7 @@ class Job:
     def run(self) -> None:
         """Raises what the program raises."""
         self._program.open(self)
+        self._state.commit({}, (), ())  # a disk that takes no state ends it before it takes records
         if self._elsewhere:
             self._settle_elsewhere()
         last_tick = float("-inf")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,8 +35,9 @@ class Reporter:
         if self._report is None:
             return
         fresh = self._report.with_suffix(".new")
-        fresh.write_text(json.dumps({"start": self._start, **content}))
-        fresh.rename(self._report)
+        with suppress(OSError):  # a full disk: the next one says the same
+            fresh.write_text(json.dumps({"start": self._start, **content}))
+            fresh.rename(self._report)
 
 
 def _path(name: str) -> Path | None:

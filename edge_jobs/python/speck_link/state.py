@@ -117,7 +117,8 @@ class State:
             run.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", facts.items())
             run.execute("COMMIT")
         except BaseException:
-            run.execute("ROLLBACK")
+            if run.in_transaction:  # a full disk has ended it already
+                run.execute("ROLLBACK")
             raise
         self.number += 1
         self._write_number()
@@ -141,11 +142,24 @@ class State:
             return 0
 
     def _write_number(self) -> None:
-        descriptor = os.open(self._folder / "checkpoint", os.O_WRONLY | os.O_CREAT, 0o640)
+        file = self._folder / "checkpoint"
+        is_new = not file.exists()
+        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o640)
         try:
             os.pwrite(descriptor, self.number.to_bytes(8, "big"), 0)
+            if is_new:  # without it there would be no state after a power failure
+                os.fsync(descriptor)
+                _sync_folder(self._folder)
         finally:
             os.close(descriptor)
 
     def close(self) -> None:
         self._database.close()
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

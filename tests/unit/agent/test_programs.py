@@ -91,13 +91,17 @@ def test_a_withdrawn_order_is_taken_away(runner: Runner) -> None:
     assert runner.orders() == []
 
 
-def test_old_answers_are_deleted(runner: Runner) -> None:
+def test_old_answers_and_pieces_of_artifacts_are_deleted(runner: Runner) -> None:
     old, new = runner.folder / "answers" / "old", runner.folder / "answers" / COMMAND["id"]
-    for file in (old, new):
+    parts = runner.folder / "artifacts"
+    parts.mkdir()
+    left, whole = parts / f"{'a' * 64}.part", parts / ("b" * 64)
+    for file in (old, new, left, whole):
         file.write_text("{}")
-    os.utime(old, (1, 1))
+    for file in (old, left, whole):
+        os.utime(file, (1, 1))
     assert order(runner) == {"answer": {}}
-    assert (old.exists(), new.exists()) == (False, True)
+    assert [each.exists() for each in (old, new, left, whole)] == [False, True, False, True]
 
 
 def test_a_status_that_is_too_large_is_reported_until_it_is_small_again(

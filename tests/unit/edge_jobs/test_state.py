@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 
+import pytest
+from speck_link.reporting import Reporter
 from speck_link.state import Row, State
 
 
@@ -38,3 +41,31 @@ def test_a_checkpoint_without_a_change_counts_all_the_same(tmp_path: Path) -> No
     assert not state.has_changed
     state.table("t").put("a", 1)
     assert state.has_changed
+
+
+def test_a_disk_that_is_full_is_named_and_costs_nothing_that_was_stored(tmp_path: Path) -> None:
+    state = State(tmp_path)
+    state.table("t").put("a", "small")
+    state.commit({}, (), ())
+    database = state._database
+    (pages,) = database.execute("PRAGMA page_count").fetchone()
+    database.execute(f"PRAGMA max_page_count = {pages}")
+    state.table("t").put("b", "x" * 100_000)
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        state.commit({}, (), ())
+    state.close()
+    state = State(tmp_path)
+    assert state.number == 1
+    assert dict(state.table("t").items()) == {"a": "small"}
+
+
+def test_a_report_that_cannot_be_written_ends_no_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "report.new").mkdir()
+    monkeypatch.setenv("SPECK_REPORT", str(tmp_path / "report.json"))
+    Reporter().write(ready=True)
+    assert not (tmp_path / "report.json").exists()
+    (tmp_path / "report.new").rmdir()
+    Reporter().write(ready=True)
+    assert (tmp_path / "report.json").read_text() == '{"start": 0, "ready": true}'

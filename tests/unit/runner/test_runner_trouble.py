@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from speck.errors import DuplicateJobError
 from speck.model.observation import RunState
 from speck.runner import claims
 from speck.runner import runner as loop
@@ -172,3 +173,42 @@ def test_a_process_is_known_whatever_it_calls_itself() -> None:
         process.communicate(b"\n")
     assert known is not None
     assert known.parent == os.getpid()
+
+
+def test_of_a_program_that_ended_long_ago_its_claim_and_its_state_are_left(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submission = place.submission()
+    job = submission.engine_job_id
+    place.engine.submit(submission)
+    place.await_state(job, RunState.RUNNING)
+    folder = place.folder / f"programs/{job}"
+    assert place.stop(job).failure is None
+    assert not (folder / "artifact").exists()
+    assert (folder / "log").exists()
+    spent = place.local.runner._sum_cpu()
+    for name, value in (("_ENDED_SHOWN", 0), ("_ENDED_SHOWN_S", 0.0), ("_CLEAR_S", 0.0)):
+        monkeypatch.setattr(loop, name, value)
+    left = {"claim.json", "record.json", "state"}
+    wait_for(lambda: {each.name for each in folder.iterdir()} == left, "the rest to go", 30)
+    wait_for(lambda: job not in place.local.runner.programs, "it to be forgotten", 30)
+    assert place.local.runner._sum_cpu() == spent, "what was counted stays counted"
+    with pytest.raises(DuplicateJobError):
+        place.engine.submit(submission)
+    place.local.leave()
+    place.local.come()
+    assert (folder / "state/checkpoint").exists()
+    follower = place.run(state=f"file://{folder}/state")
+    assert int(place.starts(follower)[-1]) > 0
+
+
+def test_logs_of_many_programs_that_fail_do_not_hide_the_site(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent takes a status of 1 MiB."""
+    job = place.run("--fail-at", "2")
+    wait_for(lambda: place.engine.exceptions(job), "a failure", 30)
+    assert "started at 0" in place.engine.exceptions(job)[-1].trace
+    monkeypatch.setattr(loop, "_MOST_SHOWN", 100)
+    wait_for(lambda: "started" not in place.engine.exceptions(job)[-1].trace, "a short one", 30)
+    assert place.failures(job)[-1] == "it ended with status 3"
