@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -112,7 +113,7 @@ def release(context: Context, operation: Release) -> Outcome:
             f" {operation.site} has forgotten is sent again first"
         )
     with context.reserving[operation.client_id]:
-        with context.writing.all_of((operation.client_id, *_list_instead(context, operation))):
+        with _writing_released(context, operation):
             stored = records.sessions.get(context.scope, operation.client_id, operation.site)
             if view is not None and operation.guarded:
                 _refuse_to_drop(operation, view, stored)
@@ -141,6 +142,18 @@ def _begin_release(
     )
 
 
+@contextmanager
+def _writing_released(context: Context, operation: Release) -> Iterator[None]:
+    """Hold the locks for writing the session that is released and all whose records are taken from
+    it: until these are held, others may become such."""
+    while True:
+        names = {operation.client_id, *_list_instead(context, operation)}
+        with context.writing.all_of(names):
+            if names.issuperset(_list_instead(context, operation)):
+                yield
+                return
+
+
 def _list_instead(context: Context, operation: Release) -> list[str]:
     """The sessions whose records are taken from the one that is released."""
     sessions = context.records.sessions.of_scope(context.scope)
@@ -163,7 +176,7 @@ def give_up_release(context: Context, operation: Release, why: str) -> Done:
     """Drop a session whose broker does not answer. It is ended there once the broker answers
     (`speck.monitor.lost_sessions`)."""
     records = context.records
-    with context.writing.all_of((operation.client_id, *_list_instead(context, operation))):
+    with _writing_released(context, operation):
         stored = records.sessions.get(context.scope, operation.client_id, operation.site)
         dropped = find_dropped(operation, stored, None)
         session = _begin_release(operation, stored, dropped)
