@@ -96,9 +96,9 @@ def test_deleted_records_are_counted_as_lost(empty_kafka: KafkaSide, broker: Mes
     assert [(each.kind, each.count) for each in news] == [("lost", 4)]
 
 
-@contextmanager
-def member(side: KafkaSide, group: str, instance: str | None = None) -> Iterator[KafkaConsumer]:
-    """A reader outside speck that subscribes, as most do."""
+def join(side: KafkaSide, group: str, instance: str | None) -> KafkaConsumer | None:
+    """A consumer that has joined its group. None if it has not within 10 s: on a busy machine one
+    in some hundred waits for ever, of which its group knows nothing."""
     consumer = KafkaConsumer(
         "t",
         bootstrap_servers=side.servers,
@@ -110,6 +110,19 @@ def member(side: KafkaSide, group: str, instance: str | None = None) -> Iterator
         heartbeat_interval_ms=1000,
         max_poll_interval_ms=8000,
     )
+    end = time.monotonic() + 10
+    while time.monotonic() < end:
+        consumer.poll(timeout_ms=50)
+        if consumer.assignment():
+            return consumer
+    consumer.close()
+    return None
+
+
+@contextmanager
+def member(side: KafkaSide, group: str, instance: str | None = None) -> Iterator[KafkaConsumer]:
+    """A reader outside speck that subscribes, as most do."""
+    consumer = wait_for(lambda: join(side, group, instance), "that it has joined")
     over = threading.Event()
 
     def poll() -> None:
@@ -118,7 +131,6 @@ def member(side: KafkaSide, group: str, instance: str | None = None) -> Iterator
 
     thread = threading.Thread(target=poll, daemon=True)
     thread.start()
-    wait_for(lambda: consumer.assignment(), "that it has joined")
     try:
         yield consumer
     finally:
