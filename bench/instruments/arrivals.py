@@ -10,13 +10,13 @@ import json
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
 from bench.detections import Log
-from bench.instruments.checker import Taken
+from bench.instruments.checker import Stamps
 from speck.binding import open_links
 from speck.errors import TransientError
 from speck.fog.publisher import find_broker
@@ -28,16 +28,14 @@ class Arrivals(ABC):
 
     def __init__(self) -> None:
         self.covered = self.repeated = self.dropped = self.stray = 0
-        self._series: defaultdict[str, Taken] = defaultdict(Taken)
+        self._stamps = Stamps()
         self._times: list[float] = []
 
     def hear(self, stamp: str | None, payload: bytes, now: float) -> None:
         """Take in one record."""
-        if stamp is not None:
-            series, _, number = stamp.rpartition("/")
-            if not self._series[series].take(int(number)):
-                self.dropped += 1
-                return
+        if not self._stamps.take(stamp):
+            self.dropped += 1
+            return
         try:
             before = self.covered
             self._take(json.loads(payload), now)

@@ -61,6 +61,20 @@ class Taken:
         return True
 
 
+class Stamps:
+    """The stamps `<producer>/<epoch>/<number>` that have come."""
+
+    def __init__(self) -> None:
+        self._taken: defaultdict[str, Taken] = defaultdict(Taken)
+
+    def take(self, stamp: str | None) -> bool:
+        """Whether a record comes for the first time; one without a stamp always does."""
+        if stamp is None:
+            return True
+        series, _, number = stamp.rpartition("/")
+        return self._taken[series].take(int(number))
+
+
 class Tally:
     """The counting itself; no I/O. Times are seconds of one monotonic clock."""
 
@@ -68,7 +82,7 @@ class Tally:
         self.dropped = self.reordered = self.stray = self.repeated = self.miscounted = 0
         self.last = 0.0
         self.silences: list[tuple[float, float]] = []
-        self._taken: defaultdict[str, Taken] = defaultdict(Taken)
+        self.stamps = Stamps()
         self._bitmap = bytearray(1 << 16)
         self._repeated: list[int] = []
         self.highest = 0
@@ -77,11 +91,9 @@ class Tally:
 
     def hear(self, stamp: str | None, payload: bytes, now: float) -> None:
         """Take in one message; `stamp` is the property `<producer>/<epoch>/<number>`."""
-        if stamp is not None:
-            series, _, number = stamp.rpartition("/")
-            if not self._taken[series].take(int(number)):
-                self.dropped += 1
-                return
+        if not self.stamps.take(stamp):
+            self.dropped += 1
+            return
         try:
             record = json.loads(payload)
             own = int(record["n"])
@@ -126,7 +138,7 @@ class Tally:
     def count(self, published: int) -> Count:
         """The result for numbers 1..published; anything above is stray."""
         lost = self.missing(published)
-        above = sum(self._bitmap[published + 1 :])
+        above = self._count_above(published, len(lost))
         return Count(
             published,
             len(lost),
@@ -138,6 +150,10 @@ class Tally:
             tuple(lost[:20]),
             tuple(self._repeated[:20]),
         )
+
+    def _count_above(self, published: int, lost: int) -> int:
+        """How many numbers above `published` have come, of which `lost` have not."""
+        return sum(self._bitmap[published + 1 :])
 
 
 class Checker:

@@ -4,9 +4,8 @@ that comes: engines that work in batches do so."""
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 
-from bench.instruments.checker import Count, Taken, Tally
+from bench.instruments.checker import Tally
 
 KEYS = 16
 """The keys of `bench.instruments.feed`: record `n` has the key `k<n % 16>`."""
@@ -25,15 +24,12 @@ class TotalsTally(Tally):
 
     def __init__(self) -> None:
         super().__init__()
-        self._series: defaultdict[str, Taken] = defaultdict(Taken)
         self._totals: dict[str, int] = {}
 
     def hear(self, stamp: str | None, payload: bytes, now: float) -> None:
-        if stamp is not None:
-            series, _, number = stamp.rpartition("/")
-            if not self._series[series].take(int(number)):
-                self.dropped += 1
-                return
+        if not self.stamps.take(stamp):
+            self.dropped += 1
+            return
         try:
             record = json.loads(payload)
             own, key, count = int(record["n"]), str(record["k"]), int(record["count"])
@@ -61,17 +57,5 @@ class TotalsTally(Tally):
                 lost.append(number)
         return sorted(lost)
 
-    def count(self, published: int) -> Count:
-        """The result for numbers 1..published; what is counted above them is stray."""
-        lost = self.missing(published)
-        above = max(0, self.distinct - (published - len(lost)))
-        return Count(
-            published,
-            len(lost),
-            self.repeated,
-            self.reordered,
-            self.stray + above,
-            self.dropped,
-            self.miscounted,
-            tuple(lost[:20]),
-        )
+    def _count_above(self, published: int, lost: int) -> int:
+        return max(0, self.distinct - (published - lost))
