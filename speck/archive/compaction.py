@@ -9,7 +9,6 @@ The last files of each writer stay: a batch that is run again after a failure lo
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 from collections import defaultdict
@@ -30,7 +29,7 @@ from speck.archive.files import (
     parse_day,
 )
 from speck.errors import TransientError
-from speck.metrics.dataset.reading import LOCK, Damaged, describe_error
+from speck.metrics.dataset.reading import Damaged, describe_error, hold_alone
 from speck.metrics.dataset.storage import Storage, StoredFile
 
 TARGET_BYTES = 32 * 2**20
@@ -58,11 +57,8 @@ def compact(storage: Storage, today: date) -> CompactionReport:
     report = CompactionReport()
     try:
         tables = list_tables(storage)
-        storage.local.mkdir(parents=True, exist_ok=True)
-        with (storage.local / LOCK).open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+        with hold_alone(storage) as is_free:
+            if not is_free:
                 report.busy = True
                 return report
             for table in tables:

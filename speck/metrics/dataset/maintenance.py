@@ -6,7 +6,6 @@ those that still exist. Readers drop duplicate rows.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import secrets
 from collections.abc import Callable, Iterator
@@ -27,7 +26,13 @@ from speck.metrics.dataset.files import (
 )
 from speck.metrics.dataset.footers import read_footer
 from speck.metrics.dataset.origins import ORIGINS, UNIT_S, UNITS, sum_origins
-from speck.metrics.dataset.reading import LOCK, Damaged, describe_error, drop_duplicates, read_file
+from speck.metrics.dataset.reading import (
+    Damaged,
+    describe_error,
+    drop_duplicates,
+    hold_alone,
+    read_file,
+)
 from speck.metrics.dataset.schema import TABLES, Table
 from speck.metrics.dataset.storage import Storage, StoredFile
 from speck.metrics.dataset.writer import sort_rows
@@ -66,11 +71,8 @@ def maintain(storage: Storage, now: datetime, days: int) -> MaintenanceReport:
     report = MaintenanceReport()
     if not storage.list_folders(""):
         return report
-    storage.local.mkdir(parents=True, exist_ok=True)
-    with (storage.local / LOCK).open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with hold_alone(storage) as is_free:
+        if not is_free:
             report.busy = True
             return report
         try:

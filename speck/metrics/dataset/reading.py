@@ -88,6 +88,20 @@ def hold_files(storage: Storage) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def hold_alone(storage: Storage) -> Iterator[bool]:
+    """Hold the files for compaction and retention. False, with nothing held, while somebody else
+    compacts or reads them (`hold_files`)."""
+    storage.local.mkdir(parents=True, exist_ok=True)
+    with (storage.local / LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            is_free = True
+        except BlockingIOError:
+            is_free = False
+        yield is_free
+
+
 def list_files(
     storage: Storage,
     table: Table,
