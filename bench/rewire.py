@@ -16,11 +16,8 @@ is expected once at each of the two outputs):
 Then the same under `exactly_once` while an engine, a broker or the service is killed within 2 s
 after each change was asked for, and started again at once. And once more with kills of brokers
 only, while each output has a second reader, whose session is reserved, and which comes for the
-first time when all is over (`absent_readers`): what waits for it is counted, too. There a broker
-is killed just before each change, and 16 s after the one before: what a sink had sent when it was
-stopped is saved by then, since nobody would send it again (an expected loss, docs/guarantees.md).
-Finally chains, with a third of the changes cancelled or superseded (`with_cancels`; see
-bench/cancels.py).
+first time when all is over (`absent_readers`): what waits for it is counted, too. Finally chains,
+with a third of the changes cancelled or superseded (`with_cancels`; see bench/cancels.py).
 
 Every change with its plan goes to bench/raw/rewire-<run>.log. What is lost or repeated is put down
 to the change in which it was under way; what came twice also to the change in which it came.
@@ -91,8 +88,6 @@ KILL_WITHIN_S = 2.0
 PATIENCE_S, PATIENCE_KILLED_S = 180.0, 400.0
 """Until a change is done, and again until what was published after it is out."""
 BROKERS = ("broker",)
-SAVED_S = 16.0
-"""After so long brokers have saved what sinks had sent that a change has stopped."""
 ALL_S = 900.0
 """Until all is out at an end: for a reader that was away that is everything."""
 _OVER = ("done", "failed", "cancelled")
@@ -119,8 +114,6 @@ class Run:
 
         Raises RuntimeError or SpeckError when the change is not done or nothing comes out.
         """
-        if self.kinds == BROKERS:
-            time.sleep(SAVED_S)
         first = {end.name: end.highest + 1 for end in self.ends}
         change = Change(len(self.changes) + 1, wiring, first)
         self.changes.append(change)
@@ -146,9 +139,6 @@ class Run:
         until = time.monotonic() + self._patience_s
         leave = self.taps.leave if self.taps else _nothing
         if self.mortal is None:
-            change.state = self._apply(composition, change, until)
-        elif self.kinds == BROKERS:
-            change.killed = self.mortal.strike(self.dice, leave, self.kinds)
             change.state = self._apply(composition, change, until)
         else:
             with ThreadPoolExecutor(1) as pool:

@@ -37,7 +37,6 @@ def _describe_absent_readers(result: Result) -> str:
     return (
         f" Readers away: {killed} kills of brokers, while each output has a second reader, whose"
         " session is reserved and which comes only at the end; what reached it is counted, too."
-        " Each broker is killed just before a change, and 16 s after the change before."
     )
 
 
@@ -77,8 +76,8 @@ def _figures(result: Result) -> str:
         " the longest of each change at the end of the chain. With kills, an"
         " engine, a broker or the service is killed within 2 s after each change was asked for"
         f" ({killed['engine']}, {killed['broker']} and {killed['service']} times); brokers and"
-        " sinks then send again what may not have been kept; a sink that was stopped just before"
-        " can send nothing again ([expected losses](../guarantees.md#expected-losses))."
+        " sinks then send again what may not have been kept, those that have left a link as well"
+        " as those that run ([how](../guarantees.md#links))."
         " `at_most_once` promises nothing."
     )
     text += _describe_absent_readers(result) + _describe_cancels(result)
