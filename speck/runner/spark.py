@@ -29,7 +29,7 @@ _CONF = {
     # a state is carried when its job moves: few versions of few partitions
     "spark.sql.streaming.minBatchesToRetain": "2",
     # Python reads each of them anew once in an interval
-    "spark.sql.streaming.numRecentProgressUpdates": "5",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
     # without data, too: it says that the query runs
     "spark.sql.streaming.noDataProgressEventInterval": "1000",
 }

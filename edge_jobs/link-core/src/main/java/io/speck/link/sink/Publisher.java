@@ -6,6 +6,7 @@ import io.speck.link.protocol.SinkReport;
 import io.speck.link.transport.LinkClient;
 import io.speck.link.transport.LinkConfig;
 import io.speck.link.transport.OutgoingMessage.Outcome;
+import io.speck.link.transport.Transport;
 import io.speck.link.transport.Transports;
 import io.speck.link.transport.WriterConnection;
 import io.speck.link.transport.WriterListener;
@@ -72,6 +73,27 @@ final class Publisher {
             SinkCounters counters,
             Executor owner,
             Runnable onProgress) {
+        this(
+                Transports.of(link.broker()),
+                link,
+                settings,
+                recent,
+                readers,
+                counters,
+                owner,
+                onProgress);
+    }
+
+    /** The same over a given transport. */
+    Publisher(
+            Transport transport,
+            LinkConfig link,
+            SinkSettings settings,
+            ResendWindow recent,
+            LinkStatus.Readers readers,
+            SinkCounters counters,
+            Executor owner,
+            Runnable onProgress) {
         this.link = link;
         this.counters = counters;
         this.onProgress = onProgress;
@@ -79,7 +101,7 @@ final class Publisher {
         this.recent = recent;
         this.resend = new PendingResend(recent);
         this.retry = new RefusalRetry(settings.resendWindow().toNanos());
-        this.client = Transports.of(link.broker()).openWriter(link, new Events());
+        this.client = transport.openWriter(link, new Events());
         this.publishesCommittables = owner == null;
         this.owner = owner == null ? client.networkThread() : owner;
         this.status = new LinkStatus(link, readers, this::runByOwner, onProgress, this::report);
@@ -349,6 +371,7 @@ final class Publisher {
         if (!resend.canBegin(queue.sentCount() > 0) || !connection.isReady()) {
             return;
         }
+        queue.requeueRefused(); // the window comes before it, and may have some of it
         queue.removeKept();
         List<SinkMessage> missing = resend.begin(status.confirmedNumber(connection));
         counters.recordsResent().inc(SendQueue.countRecords(missing));
