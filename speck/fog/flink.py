@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import secrets
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -91,7 +92,9 @@ def start(
     processes = dict(running or {})
     if not processes:
         flink_conf.write(settings, port)
-    commands = _build_single(settings) if settings.runtime == "single" else _build_cluster(settings)
+    member = secrets.token_hex(8)
+    single = settings.runtime == "single"
+    commands = _build_single(settings) if single else _build_cluster(settings, member)
     engine = Flink(processes, settings.host, port, settings.folder, settings.state, settings.tls)
     started: dict[str, Process] = {}
     try:
@@ -101,7 +104,8 @@ def start(
                     _mark_start(command)
                     processes[command.what] = started[command.what] = launch(command)
             earlier = {what: p for what, p in processes.items() if what not in started}
-            _wait_ready(engine, commands, settings.slots, timeout_s, started, earlier)
+            new = member if "taskmanager" in started else None
+            _wait_ready(engine, commands, settings.slots, timeout_s, started, earlier, new)
             ended = [what for what, process in earlier.items() if not process.running]
             if not ended:
                 return engine
@@ -116,12 +120,18 @@ def overview(
     host: str, port: int, tls: Identity | None = None, timeout_s: float = 2.0
 ) -> dict[str, Any] | None:
     """The engine's own `/overview`; None when it does not answer."""
+    return _get("/overview", host, port, tls, timeout_s)
+
+
+def _get(
+    path: str, host: str, port: int, tls: Identity | None, timeout_s: float = 2.0
+) -> dict[str, Any] | None:
     connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
     if tls is not None:
         context = tls.context()
         connection = http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
     try:
-        connection.request("GET", "/overview")
+        connection.request("GET", path)
         answer = connection.getresponse()
         body = answer.read()
         return dict(json.loads(body)) if answer.status == 200 else None
@@ -160,17 +170,29 @@ def _wait_ready(
     timeout_s: float,
     started: Mapping[str, Process],
     earlier: Mapping[str, Process],
+    member: str | None,
 ) -> None:
-    """Wait until the engine shows its slots, or one of the `earlier` processes has ended."""
+    """Wait until the engine shows its slots, or one of the `earlier` processes has ended. A
+    TaskManager that was killed is shown until its heartbeats are missed: its slots are not those of
+    the one that was started as `member`."""
 
     def ready() -> bool:
         if not all(process.running for process in earlier.values()):
             return True
         view = overview(engine.host, engine.port, engine.tls)
-        return view is not None and view.get("slots-total") == slots
+        return (
+            view is not None
+            and view.get("slots-total") == slots
+            and (member is None or _has_member(engine, member))
+        )
 
     logs = [path for command in commands for path in (command.log, command.log.with_suffix(".log"))]
     wait_until(ready, started, f"Flink at {engine.url}", logs, timeout_s)
+
+
+def _has_member(engine: Flink, member: str) -> bool:
+    view = _get("/taskmanagers", engine.host, engine.port, engine.tls) or {}
+    return member in {each["id"] for each in view.get("taskmanagers", ())}
 
 
 def _build_single(settings: FlinkSettings) -> list[Command]:
@@ -190,13 +212,14 @@ def _build_single(settings: FlinkSettings) -> list[Command]:
     return [_build_java(settings, "engine", memory, main, [jar])]
 
 
-def _build_cluster(settings: FlinkSettings) -> list[Command]:
+def _build_cluster(settings: FlinkSettings, member: str) -> list[Command]:
+    """`member`: the resource id of its TaskManager."""
     conf = ["--configDir", str(settings.folder / "conf")]
     small = ["-XX:+UseSerialGC", "-Xss512k"]
     job_options, job_config = _compute_memory(settings, "GET_JM_RESOURCE_PARAMS")
     task_options, task_config = _compute_memory(settings, "GET_TM_RESOURCE_PARAMS")
     job_main = [_JOB_MANAGER, *conf, *job_config]
-    task_main = [_TASK_MANAGER, *conf, *task_config]
+    task_main = [_TASK_MANAGER, *conf, *task_config, "-D", f"taskmanager.resource-id={member}"]
     return [
         _build_java(settings, "jobmanager", [*small, *job_options], job_main),
         _build_java(settings, "taskmanager", [*small, *task_options], task_main),
