@@ -26,6 +26,9 @@ class Program(Protocol):
     def kill(self) -> str:
         """End it at once; returns its newest state."""
 
+    def resend(self, args: tuple[str, ...], state: str) -> None:
+        """Start its sink alone from the state in which it ended, and wait until that has ended."""
+
     def close(self) -> None:
         """End whatever still runs."""
 
@@ -39,13 +42,17 @@ class FlinkPassThrough:
         self._job: str | None = None
 
     def start(self, args: tuple[str, ...], state: str | None = None) -> None:
+        submission = self._describe(args, state)
+        self._engine.submit(submission)
+        self._job = job = submission.engine_job_id
+        wait_for(lambda: self._engine.status(job) is RunState.RUNNING, "the job to run")
+
+    def _describe(self, args: tuple[str, ...], state: str | None) -> Submission:
         jar = edge_jar("speck-jobs-fat.jar")
         artifact = Artifact(sha256_of(jar), jar, ArtifactKind.JAR)
-        self._job = job = uuid4().hex
-        entry = "io.speck.jobs.PassThrough"
         self._engine.upload(artifact)
-        self._engine.submit(Submission(job, "contract", artifact, entry, args, state=state))
-        wait_for(lambda: self._engine.status(job) is RunState.RUNNING, "the job to run")
+        entry = "io.speck.jobs.PassThrough"
+        return Submission(uuid4().hex, "contract", artifact, entry, args, state=state)
 
     def stop(self) -> str:
         job, trigger = self._running(), uuid4().hex
@@ -67,6 +74,13 @@ class FlinkPassThrough:
         self._await_end(job)
         newest = self._engine.newest_state(job)
         return (newest or state).location
+
+    def resend(self, args: tuple[str, ...], state: str) -> None:
+        submission = self._describe(args, state)
+        self._engine.resend(submission)
+        self._job = job = submission.engine_job_id
+        wait_for(lambda: self._engine.status(job) is RunState.FINISHED, "the sink to end")
+        self._job = None
 
     def close(self) -> None:
         if self._job is not None:

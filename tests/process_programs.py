@@ -45,11 +45,16 @@ class SupervisedProgram:
         self._kind, self._job = kind, ""
 
     def start(self, args: tuple[str, ...], state: str | None = None) -> None:
-        self._job = uuid4().hex
-        self._engine.submit(
-            Submission(self._job, "pass", self._kind.artifact, self._kind.entry, args, state=state)
-        )
+        self._engine.submit(self._describe(args, state))
         self._await(RunState.RUNNING, self._kind.start_s)
+
+    def resend(self, args: tuple[str, ...], state: str) -> None:
+        self._engine.resend(self._describe(args, state))
+        self._await(RunState.FINISHED, self._kind.start_s)
+
+    def _describe(self, args: tuple[str, ...], state: str | None) -> Submission:
+        self._job, kind = uuid4().hex, self._kind
+        return Submission(self._job, "pass", kind.artifact, kind.entry, args, state=state)
 
     def stop(self) -> str:
         trigger = uuid4().hex

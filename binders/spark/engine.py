@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
 from binders.process.engine import ProcessEngine
 from binders.process.status import RunnerStatus
-from speck.binding import ArtifactKind
+from speck.binding import Artifact, ArtifactKind, EngineCapability, Submission
 from speck.errors import UnreachableError
 from speck.model.observation import EngineView
 
@@ -17,6 +22,7 @@ class SparkEngine(ProcessEngine):
     """
 
     kind = "spark"
+    capabilities = ProcessEngine.capabilities | {EngineCapability.RESEND}
     artifact_kinds = frozenset({ArtifactKind.PYFILE})
     machine_memory_mb: int | None = 4096
     """A job takes 1 to 2 GB, beside a broker and the system."""
@@ -25,9 +31,18 @@ class SparkEngine(ProcessEngine):
         view, status = super().view(), self._status()
         return EngineView(f"Spark {status.spark}, {view.version}", view.slots, view.jobs)
 
+    def resend(self, submission: Submission) -> None:
+        self.submit(replace(submission, artifact=_resend_program(), entry=""))
+
     def _pick(self, status: RunnerStatus) -> RunnerStatus:
         if status.spark is None:
             raise UnreachableError(
                 "cannot reach Spark: the site's runner was started without --spark-jar"
             )
         return super()._pick(status)
+
+
+@cache
+def _resend_program() -> Artifact:
+    file = Path(__file__).with_name("resend_program.py")
+    return Artifact(hashlib.sha256(file.read_bytes()).hexdigest(), file, ArtifactKind.PYFILE)

@@ -4,7 +4,9 @@ looked at. Every kind of program that passes records on keeps it, over every kin
 
 from __future__ import annotations
 
+import os
 import select
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
@@ -45,6 +47,7 @@ LONG = pytest.mark.long
 DELIVERIES = [pytest.param("at_least_once", marks=LONG), "exactly_once"]
 
 _LINKS = count(1)
+_NEVER = "3600"
 
 
 class Server(Protocol):
@@ -67,7 +70,7 @@ class MosquittoServer:
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder, self._stack = folder, stack
-        self._broker = stack.enter_context(mosquitto(folder, autosave_interval="1"))
+        self._broker = stack.enter_context(mosquitto(folder, autosave_interval=_NEVER))
 
     @property
     def address(self) -> str:
@@ -75,6 +78,7 @@ class MosquittoServer:
 
     def save(self) -> None:
         before = self._saved_ns()
+        os.kill(self._broker.pid, signal.SIGUSR1)
         wait_for(lambda: self._saved_ns() > before, "an autosave")
 
     def _saved_ns(self) -> int:
@@ -84,7 +88,7 @@ class MosquittoServer:
     def restart(self) -> None:
         port = self._broker.port
         self._broker.kill()
-        again = mosquitto(self._folder, port=port, autosave_interval="1")
+        again = mosquitto(self._folder, port=port, autosave_interval=_NEVER)
         self._broker = self._stack.enter_context(again)
 
 
@@ -158,6 +162,14 @@ class Bench:
         """Start the program as the control plane does: readers before those that send to them."""
         self.broker.reserve(SPY, self.sink)
         self.broker.reserve(self.reader, self.source)
+        self.program.start(self._arguments(**more), state)
+
+    def resend(self, state: str, **more: str) -> None:
+        """Start the program's sink alone, as the control plane does for a program that has ended,
+        and wait for its end."""
+        self.program.resend(self._arguments(**more), state)
+
+    def _arguments(self, **more: str) -> tuple[str, ...]:
         args = {
             "job_name": "pass",
             "source_broker": self.server.address,
@@ -171,8 +183,7 @@ class Bench:
             "sink_readers": "some",
             **more,
         }
-        flat = [text for key, value in args.items() for text in (f"--{_flag(key)}", value)]
-        self.program.start(tuple(flat), state)
+        return tuple(text for key, value in args.items() for text in (f"--{_flag(key)}", value))
 
     def feed(self, number: int) -> None:
         """Publish numbered records, and wait until the broker has them."""
@@ -425,6 +436,25 @@ def test_what_a_killed_broker_had_acknowledged_is_sent_again(bench: Bench, deliv
     bench.server.restart()
     with bench.read():
         bench.await_all()
+
+
+@quick(kafka="mortal kafka")
+@pytest.mark.parametrize("delivery", DELIVERIES)
+def test_the_sink_alone_sends_what_a_killed_broker_has_forgotten(
+    bench: Bench, delivery: str
+) -> None:
+    bench.start(delivery=delivery)
+    bench.feed(10)
+    bench.await_sent()
+    bench.server.save()
+    bench.feed(200)
+    bench.await_sent()
+    state = bench.program.stop()
+    bench.server.restart()
+    bench.resend(state, delivery=delivery)
+    with bench.read():
+        bench.await_all()
+    assert len({epoch for _, epoch, _ in bench.stamps()}) == 1
 
 
 @quick()

@@ -5,6 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+CONTRACT = frozenset(
+    (
+        *("job-name", "source-broker", "source-topic", "sink-broker", "sink-topic", "client-id"),
+        *("sink-client-id", "epoch", "delivery", "sink-readers", "taken", "until", "port"),
+        *("batch-records", "linger-ms", "compression", "receive-maximum", "sink-window"),
+        *("max-record-bytes", "resend-window", "resend-bytes", "resend-state-bytes"),
+    )
+)
+"""The names of the job contract's arguments."""
+
 _DURATION = re.compile(r"(\d{1,9})\s*(ms|s|m|min|h|d)")
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -29,6 +39,11 @@ class Arguments:
             if not equals:
                 value = words.pop(0) if words and not words[0].startswith("--") else "true"
             self.values[name] = value
+
+    @property
+    def contract(self) -> dict[str, str]:
+        """Those of the contract: the options of the data source."""
+        return {name: value for name, value in self.values.items() if name in CONTRACT}
 
     def get(self, name: str, otherwise: str | None = None) -> str:
         value = self.values.get(name, otherwise)

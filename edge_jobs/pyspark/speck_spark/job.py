@@ -18,21 +18,13 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from speck_spark.arguments import ArgumentFaultError, Arguments
+from speck_spark.arguments import CONTRACT, ArgumentFaultError, Arguments
 from speck_spark.reporting import Progress, Reporter, describe_links, read_links
 
 _TICK_S = 0.1
 _END_S = 30.0
 """So long a batch under way may take after the job was asked to end; then it is broken off, and run
 again at the next start."""
-_CONTRACT = frozenset(
-    (
-        *("job-name", "source-broker", "source-topic", "sink-broker", "sink-topic", "client-id"),
-        *("sink-client-id", "epoch", "delivery", "sink-readers", "taken", "until", "port"),
-        *("batch-records", "linger-ms", "compression", "receive-maximum", "sink-window"),
-        *("max-record-bytes", "resend-window", "resend-bytes", "resend-state-bytes"),
-    )
-)
 _OWN = ("checkpoint-interval", "memory-mb")
 
 
@@ -61,7 +53,7 @@ class SpeckJob:
         program with a message if an argument is wrong."""
         try:
             arguments = Arguments(sys.argv[1:] if words is None else words)
-            unknown = set(arguments.values) - _CONTRACT - set(_OWN) - set(own)
+            unknown = set(arguments.values) - CONTRACT - set(_OWN) - set(own)
             for name in sorted(unknown):
                 print(f"the argument --{name} is not known; it is left out", file=sys.stderr)
             return cls(arguments, interval_ms)
@@ -71,7 +63,7 @@ class SpeckJob:
     @property
     def options(self) -> dict[str, str]:
         """The options of the data source: the contract's arguments."""
-        return {k: v for k, v in self.arguments.values.items() if k in _CONTRACT}
+        return self.arguments.contract
 
     @property
     def checkpoint(self) -> str:

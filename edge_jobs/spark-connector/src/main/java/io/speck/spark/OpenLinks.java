@@ -5,6 +5,8 @@ import io.speck.link.Parameters;
 import io.speck.spark.files.CheckpointFolder;
 import io.speck.spark.metrics.QueryMetrics;
 import io.speck.spark.sink.OpenSinks;
+import io.speck.spark.sink.Resend;
+import java.io.IOException;
 import java.nio.file.Path;
 import java.util.Map;
 
@@ -22,6 +24,23 @@ public final class OpenLinks {
      */
     public static void openSink(String location, Map<String, String> options) {
         OpenSinks.get(CheckpointFolder.parse(location), parse(options));
+    }
+
+    /**
+     * Sends what the broker of a query that has ended has forgotten since then; returns when it has
+     * all of it.
+     *
+     * @param location of the query's checkpoint
+     * @param options those of the data source
+     */
+    public static void resend(String location, Map<String, String> options)
+            throws IOException, InterruptedException {
+        Path queryFolder = CheckpointFolder.parse(location);
+        try {
+            Resend.run(queryFolder, parse(options));
+        } finally {
+            QueryMetrics.close(queryFolder);
+        }
     }
 
     /** Closes what a query has left open. */

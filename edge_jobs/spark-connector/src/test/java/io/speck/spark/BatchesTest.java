@@ -18,6 +18,8 @@ import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.ValueSource;
 
 /** Batches between two links of a real broker, and jobs that end at any step of them. */
 class BatchesTest {
@@ -42,19 +44,20 @@ class BatchesTest {
     }
 
     private SimulatedQuery open() {
-        return new SimulatedQuery(
-                temp.resolve("query"),
-                log,
-                Map.ofEntries(
-                        Map.entry("job-name", "j"),
-                        Map.entry("client-id", "speck-0-j-aaaa"),
-                        Map.entry("epoch", "1"),
-                        Map.entry("source-broker", broker.address()),
-                        Map.entry("source-topic", "in"),
-                        Map.entry("sink-broker", broker.address()),
-                        Map.entry("sink-topic", "out"),
-                        Map.entry("delivery", "exactly_once"),
-                        Map.entry("sink-readers", "some")));
+        return new SimulatedQuery(temp.resolve("query"), log, contract("exactly_once"));
+    }
+
+    private Map<String, String> contract(String delivery) {
+        return Map.ofEntries(
+                Map.entry("job-name", "j"),
+                Map.entry("client-id", "speck-0-j-aaaa"),
+                Map.entry("epoch", "1"),
+                Map.entry("source-broker", broker.address()),
+                Map.entry("source-topic", "in"),
+                Map.entry("sink-broker", broker.address()),
+                Map.entry("sink-topic", "out"),
+                Map.entry("delivery", delivery),
+                Map.entry("sink-readers", "some"));
     }
 
     private static List<String> numbered(int to) {
@@ -108,6 +111,39 @@ class BatchesTest {
         }
         assertTrue(client.stamps().containsAll(before));
         assertEquals(numbered(11), client.distinct());
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"exactly_once", "at_least_once"})
+    void theSinkAloneSendsWhatAKilledBrokerHasForgotten(String delivery) throws Exception {
+        client.close();
+        broker.close();
+        broker = Mosquitto.in(temp).autosaving(3600).start();
+        client = new TestClient(broker).listen("out");
+        Path folder = temp.resolve("ended");
+        try (SimulatedQuery query =
+                new SimulatedQuery(folder, new SimulatedQuery.Log(), contract(delivery))) {
+            query.run(SimulatedQuery.Step.COMMITTED);
+            client.publishNumbered("in", 1, 1, 10);
+            runUntil(query, 10);
+        }
+        List<String> stamps = client.stamps();
+        client.close();
+        broker.kill();
+        broker.start();
+        client = new TestClient(broker).listen("out");
+        OpenLinks.resend(folder.toString(), contract(delivery));
+        Wait.until("all of it", () -> client.distinct().size() == 10, client::payloads);
+        assertEquals(numbered(10), client.payloads());
+        assertEquals(stamps, client.stamps());
+        OpenLinks.resend(folder.toString(), contract(delivery));
+        assertEquals(numbered(10), client.payloads(), "the broker says that it has it");
+    }
+
+    @Test
+    void aQueryThatHasWrittenNothingSendsNothingAgain() throws Exception {
+        OpenLinks.resend(temp.resolve("none").toString(), contract("exactly_once"));
+        assertEquals(List.of(), client.payloads());
     }
 
     @Test

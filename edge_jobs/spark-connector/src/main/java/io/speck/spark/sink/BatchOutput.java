@@ -22,6 +22,12 @@ record BatchOutput(List<Committable> committables, List<SinkState> states) {
     private static final int VERSION = 1;
     private static final StateSerializer<Committable> COMMITTABLES = new Committable.Serializer();
 
+    /** Returns the number of the newest one; -1: there is none. */
+    static long newest(Path folder) throws IOException {
+        List<Long> batches = Durable.list(folder);
+        return batches.isEmpty() ? -1 : batches.get(batches.size() - 1);
+    }
+
     /** Returns that of a batch; null: it has none yet. */
     static BatchOutput read(Path folder, long batch, int links) throws IOException {
         Path file = folder.resolve(Long.toString(batch));

@@ -82,8 +82,7 @@ public final class QuerySink implements AutoCloseable {
     }
 
     private void restore() throws IOException, InterruptedException {
-        List<Long> batches = Durable.list(folder);
-        long newest = batches.isEmpty() ? -1 : batches.get(batches.size() - 1);
+        long newest = BatchOutput.newest(folder);
         BatchOutput output = BatchOutput.read(folder, newest, contract.port().size());
         LinkWriters writers =
                 new LinkWriters(contract.port(), contract.attempt(), contract.settings(), key);
