@@ -120,7 +120,8 @@ test: check-and-compile ## set up, check, and run the quick tests
 test-long: check-and-compile other-brokers ## the tests that take long, too; unit tests and demo with every Python here, the demo with every Java
 	$(need-java)
 	@$(MVN) test -Plong
-	@$(PY) -m pytest -n 2 -m "long or not bench" --hypothesis-profile=thorough
+	@$(PY) -m pytest -n 2 -m "(long or not bench) and not alone" --hypothesis-profile=thorough
+	@$(PY) -m pytest -m "alone"
 	@tools/every_runtime.sh
 
 check-bench: setup ## the tests of the benchmarks and of their page

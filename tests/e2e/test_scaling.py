@@ -54,6 +54,7 @@ class Load:
         return self.sent
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_a_job_whose_input_doubles_gets_a_second_subtask_and_keeps_up(speck: Speck) -> None:
     reader = speck.reader("cloud", "heavy/done", "heavy-reader")
@@ -90,6 +91,7 @@ def propose(speck: Speck) -> list[tuple[int, int]]:
     return [(each["from"], each["to"]) for each in scales]
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_scale_proposes_and_applies_a_second_subtask(speck: Speck) -> None:
     reader = speck.reader("cloud", "heavy/done", "heavy-reader")

@@ -15,6 +15,7 @@ TIMED = (
 """Figures that a busy machine changes; what follows from them, too."""
 
 
+@pytest.mark.alone
 @pytest.mark.long
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may set CPU quotas")
 def test_what_is_measured_is_what_was_set() -> None:
