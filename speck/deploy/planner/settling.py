@@ -58,8 +58,8 @@ def find_stopping(wiring: Wiring) -> list[Incarnation]:
         for client_id, former in wiring.followers.predecessors.items()
         if not _is_there(situation, client_id)
     }
-    found = [old for former in readers.values() if (old := _find_stopping(situation, former))]
-    return sorted(found, key=lambda each: each.job.job_name)
+    stopping = [old for former in readers.values() if (old := _find_stopping(situation, former))]
+    return sorted(stopping, key=lambda each: each.job.job_name)
 
 
 def find_forgotten(wiring: Wiring, stage: Wiring) -> list[Incarnation]:

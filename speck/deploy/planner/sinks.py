@@ -76,7 +76,7 @@ def _forget(
     old, situation = decision.old, wiring.situation
     assert old is not None
     left = tuple(
-        LeftLink(link, sinks_of(situation, old, link), _list_noted_readers(situation, link))
+        LeftLink(link, sinks_of(situation, old, link), _list_readers_with_numbers(situation, link))
         for link in old.job.port
     )
     counted = [step for link in old.job.port for step in released.on.get(link, ())]
@@ -126,7 +126,7 @@ def clear(
         drains = [step for sink in sinks for step in stopped.drains_of.get(sink, ())]
         before = added[-1:]
         after = [*ids([stopped.of.get(decision.job_name), started]), *drains, *before]
-        readers = _list_noted_readers(situation, link)
+        readers = _list_readers_with_numbers(situation, link)
         limit_s = situation.find_limit(site)
         operation = Clear(site, decision.job_name, link, tuple(sinks), readers, limit_s)
         added.append(steps.add(operation, after, "its links changed", frozenset(before)))
@@ -146,7 +146,7 @@ def _find_sinks_left(situation: Situation, old: Incarnation, new: Job) -> tuple[
     return tuple(left)
 
 
-def _list_noted_readers(situation: Situation, link: Link) -> tuple[str, ...]:
+def _list_readers_with_numbers(situation: Situation, link: Link) -> tuple[str, ...]:
     """Client ids of the sessions with which the numbers of a link's sinks are stored: of jobs that
     stay its readers, and of readers outside speck, also of those that the plan releases, since a
     release may be refused."""
