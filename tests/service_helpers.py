@@ -49,6 +49,11 @@ def composition(*jobs: JsonObject, name: str = "c", **more: Any) -> CompositionD
     return composition_from_data({"name": name, "jobs": list(jobs), **more})
 
 
+def states(service: Service) -> dict[str, str]:
+    """The state of each job, by its name."""
+    return {job.job_name: job.state for job in service.jobs.all()}
+
+
 def findings_but_of_tls(service: Service, site: str) -> list[PartFinding]:
     """The findings of a check; sites in memory are plain, and that is not what is tested."""
     findings = service.sites.check(site)

@@ -16,7 +16,7 @@ from speck.model.job_operations import Forget, Start
 from speck.model.link import Link
 from speck.model.link_operations import Clear, Drain, HandOver, Release, Reserve
 from speck.model.plan import Plan, Step
-from tests.unit.deploy.planner.test_planner import INSTALLATION, deployed, job, plan_composition
+from tests.unit.deploy.planner.plans import INSTALLATION, deployed, job, plan_composition
 
 NAMES = "ABCDE"
 LINKS = [Link(("cloud", "edge-b")[n % 2], f"T-{n}") for n in range(8)]

@@ -13,8 +13,7 @@ from speck.errors import EngineRefusedError, QueuesError
 from speck.model.change import ChangeReport
 from speck.model.values import JsonObject
 from speck.service import Service
-from tests.service_helpers import DONE, composition, job_body
-from tests.unit.deploy.execution.test_executor import broker, engine
+from tests.service_helpers import DONE, broker, composition, engine, job_body
 
 REFUSED = EngineRefusedError("cannot start it: no")
 EDGE = {"source_site": "edge-a", "sink_site": "edge-a"}

@@ -22,6 +22,7 @@ from tests.service_helpers import (
     job,
     job_body,
     reopened,
+    states,
 )
 from tests.waiting import wait_for
 
@@ -34,10 +35,6 @@ SITES = ("cloud", "edge-a", "edge-b", "edge-c")
 def calls() -> int:
     """How many calls all engines and brokers have got."""
     return sum(len(engine(site).calls) + len(broker(site).calls) for site in SITES)
-
-
-def states(service: Service) -> dict[str, str]:
-    return {job.job_name: job.state for job in service.jobs.all()}
 
 
 def test_reading_asks_no_site(service: Service) -> None:

@@ -17,20 +17,10 @@ from speck.model.incarnation import EndState, Incarnation, StartState
 from speck.model.job_operations import CatchUp, Stop, Switch
 from speck.model.link_operations import HandOver
 from speck.model.observation import BrokerView
-from tests.unit.deploy.execution.test_executor import DONE, Bench, broker, job, start, states
-from tests.unit.deploy.operations.test_draining import (
-    NEW,
-    OLD,
-    Reader,
-    bench,
-    put,
-    reader,
-    reader_of,
-    session,
-)
+from tests.service_helpers import broker
+from tests.unit.deploy.bench import DONE, Bench, job, start, states
+from tests.unit.deploy.operations.readers import NEW, OLD, Reader, put, reader_of, session
 from tests.unit.deploy.operations.test_final_reports import SlowlyToldBroker, go_on
-
-__all__ = ["bench", "reader"]
 
 JOB = replace(job("A"), job_name="Old")
 STOPPED = "1" * 32

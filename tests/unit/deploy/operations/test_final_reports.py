@@ -16,21 +16,18 @@ from speck.model.ids import source_client_id
 from speck.model.incarnation import EndState, Incarnation, StartState
 from speck.model.job_operations import Start
 from speck.model.observation import BrokerView, Taken, TakenEpoch
-from tests.unit.deploy.execution.test_executor import Bench, broker, job
-from tests.unit.deploy.operations.test_draining import (
+from tests.service_helpers import broker
+from tests.unit.deploy.bench import Bench, job
+from tests.unit.deploy.operations.readers import (
     EPOCH,
     HAND_OVER,
     NEW,
     OLD,
     Reader,
-    bench,
     put,
-    reader,
     session,
     stored,
 )
-
-__all__ = ["bench", "reader"]
 
 STOPPED = "1" * 32
 HOUR_S = 3600.0

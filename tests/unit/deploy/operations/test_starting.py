@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from binders.memory import World
 from speck.binding import Artifact
-from speck.clock import SystemClock
 from speck.deploy.operations import Refills
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.gathering import Gathering
@@ -22,19 +18,9 @@ from speck.model.incarnation import Incarnation, Session
 from speck.model.observation import BrokerView
 from speck.service.agents import Agents
 from tests.memory_fog import HASTY
-from tests.unit.deploy.execution.test_executor import Bench, RecordingRecords, job
+from tests.unit.deploy.bench import Bench, RecordingRecords, job
 
 OWED = (("i-B", 7, 20),)
-
-
-@pytest.fixture
-def records(tmp_path: Path) -> Iterator[RecordingRecords]:
-    World.reset(slots=64)
-    opened = RecordingRecords.open(tmp_path / "store", SystemClock())
-    assert isinstance(opened, RecordingRecords)
-    opened.log = []
-    yield opened
-    opened.store.close()
 
 
 def test_what_other_steps_store_meanwhile_stays(records: RecordingRecords, tmp_path: Path) -> None:

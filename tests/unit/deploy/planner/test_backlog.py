@@ -15,7 +15,8 @@ from speck.model.incarnation import Inventory
 from speck.model.job import DesiredState
 from speck.model.job_operations import Start
 from speck.model.link import Link
-from tests.unit.deploy.planner.test_handovers import (
+from tests.unit.deploy.planner.plans import INSTALLATION, deployed, job, plan_jobs, running, sink_of
+from tests.unit.deploy.planner.readers import (
     FEED,
     NEW,
     OLD,
@@ -26,14 +27,6 @@ from tests.unit.deploy.planner.test_handovers import (
     reader,
     session,
     with_sessions,
-)
-from tests.unit.deploy.planner.test_planner import (
-    INSTALLATION,
-    deployed,
-    job,
-    plan_jobs,
-    running,
-    sink_of,
 )
 
 FEED2 = job("feed2", "edge-a/in", "edge-a/T")

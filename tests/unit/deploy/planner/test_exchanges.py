@@ -12,15 +12,8 @@ from speck.model.job_operations import CatchUp, Start
 from speck.model.link import Link
 from speck.model.observation import RunState
 from speck.model.plan import Plan
-from tests.unit.deploy.planner.test_handovers import end_jobs
-from tests.unit.deploy.planner.test_planner import (
-    deployed,
-    job,
-    plan_jobs,
-    running,
-    sink_of,
-    text,
-)
+from tests.unit.deploy.planner.plans import deployed, job, plan_jobs, running, sink_of, text
+from tests.unit.deploy.planner.readers import end_jobs
 
 FEED = job("feed", "edge-a/in", "edge-a/T")
 MOMENT = "stops for a moment: its readers change at the same record"

@@ -8,7 +8,8 @@ import pytest
 
 from speck.deploy.planner.handovers import find_followers, list_others
 from speck.model.incarnation import Inventory
-from tests.unit.deploy.planner.test_handovers import (
+from tests.unit.deploy.planner.plans import deployed
+from tests.unit.deploy.planner.readers import (
     FEED,
     NEW,
     OLD,
@@ -20,7 +21,6 @@ from tests.unit.deploy.planner.test_handovers import (
     session,
     with_sessions,
 )
-from tests.unit.deploy.planner.test_planner import deployed
 from tests.unit.deploy.planner.test_stages import situation_of
 
 MIDDLE = reader("middle")

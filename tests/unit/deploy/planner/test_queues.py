@@ -16,7 +16,7 @@ from speck.model.link import Link
 from speck.model.link_operations import Release
 from speck.model.observation import BrokerView, Observation, RunState, Sent, Taken
 from speck.model.plan import Plan
-from tests.unit.deploy.planner.test_planner import (
+from tests.unit.deploy.planner.plans import (
     INSTALLATION,
     A,
     B,

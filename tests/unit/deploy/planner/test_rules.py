@@ -16,7 +16,8 @@ from speck.deploy import planner
 from speck.model.incarnation import Inventory
 from speck.model.job import Job, Upgrade
 from speck.model.observation import Observation, RunState
-from tests.unit.deploy.planner.test_handovers import (
+from tests.unit.deploy.planner.plans import deployed, job, plan_jobs, running
+from tests.unit.deploy.planner.readers import (
     ask_to_stop,
     client_id,
     end_jobs,
@@ -24,7 +25,6 @@ from tests.unit.deploy.planner.test_handovers import (
     session,
     with_sessions,
 )
-from tests.unit.deploy.planner.test_planner import deployed, job, plan_jobs, running
 
 PAGE = Path(__file__).parents[4] / "docs" / "planning.md"
 RULE = re.compile(r"^#### `(\w+)`\n.*?^```\n(.*?)^```", re.MULTILINE | re.DOTALL)

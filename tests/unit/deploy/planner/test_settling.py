@@ -10,8 +10,8 @@ from speck.model.incarnation import Incarnation, StartState
 from speck.model.job_operations import CatchUp, Switch
 from speck.model.link_operations import HandOver
 from speck.model.observation import Observation
-from tests.unit.deploy.planner.test_exchanges import AX, AY, BX, BY
-from tests.unit.deploy.planner.test_handovers import (
+from tests.unit.deploy.planner.plans import deployed, job, plan_jobs, running, text
+from tests.unit.deploy.planner.readers import (
     FEED,
     NEW,
     OLD,
@@ -20,7 +20,7 @@ from tests.unit.deploy.planner.test_handovers import (
     session,
     with_sessions,
 )
-from tests.unit.deploy.planner.test_planner import deployed, job, plan_jobs, running, text
+from tests.unit.deploy.planner.test_exchanges import AX, AY, BX, BY
 
 
 def test_a_reader_says_first_what_it_has_taken_if_its_broker_has_forgotten_that() -> None:

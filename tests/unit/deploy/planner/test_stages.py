@@ -32,7 +32,7 @@ from speck.model.incarnation import Inventory
 from speck.model.job import Job
 from speck.model.job_change import Action
 from speck.model.link import Link
-from tests.unit.deploy.planner.test_planner import INSTALLATION, A, B, deployed, job, running
+from tests.unit.deploy.planner.plans import INSTALLATION, A, B, deployed, job, running
 
 T = Link("cloud", "T-2")
 MOST_FIELDS = 10

@@ -8,8 +8,8 @@ from speck.model.incarnation import EndState, Inventory, Session
 from speck.model.job import Job
 from speck.model.job_operations import Start
 from speck.model.plan import Plan
-from tests.unit.deploy.planner.test_handovers import steps_before
-from tests.unit.deploy.planner.test_planner import deployed, job, moved, plan_jobs
+from tests.unit.deploy.planner.plans import deployed, job, moved, plan_jobs
+from tests.unit.deploy.planner.readers import steps_before
 
 P = job("P", "edge-a/in", "edge-a/x")
 R = job("R", "edge-a/x", "edge-a/y")
