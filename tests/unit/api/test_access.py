@@ -19,7 +19,7 @@ from speck.service.sites import Sites
 from speck.service.tokens import Role
 from speck.sites.identities import Identities
 from speck.sites.networks import SiteNetworks
-from tests.unit.api.conftest import Bench, site
+from tests.unit.api.bench import Bench, site
 from tests.waiting import wait_for
 
 RANKS = [Role.VIEWER, Role.DEPLOYER, Role.ADMIN]

@@ -11,7 +11,7 @@ import pytest
 from speck.model.scopes import Scopes
 from speck.store.audit_log import read_entries, verify
 from tests.memory_fog import jar_bytes
-from tests.unit.api.conftest import Bench, composition, job, site
+from tests.unit.api.bench import Bench, composition, job, site
 
 
 @pytest.fixture

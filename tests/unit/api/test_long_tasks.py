@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from speck.model.finding import PartFinding
-from tests.unit.api.conftest import Bench
+from tests.unit.api.bench import Bench
 from tests.waiting import wait_for
 
 

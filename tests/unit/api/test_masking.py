@@ -10,7 +10,7 @@ import pytest
 from speck.api.masking import mask_text, mask_url
 from speck.api.server.worker import ConnectionWorker
 from speck.store.audit_log import read_entries
-from tests.unit.api.conftest import Bench
+from tests.unit.api.bench import Bench
 
 SECRET = "hunter2-and-more"
 OWN = "speck_" + "A1b2-" * 8

@@ -10,7 +10,7 @@ from flask.testing import FlaskClient
 
 from speck.api import metrics
 from speck.errors import StoreError
-from tests.unit.api.conftest import Bench, job
+from tests.unit.api.bench import Bench, job
 from tests.waiting import wait_for
 
 DEPLOYED = 'speck_jobs{state="running"} 1.0'

@@ -18,7 +18,7 @@ from speck.errors import TransientError
 from speck.model.accepted import Accepted
 from speck.model.plan import Plan
 from speck.model.plan_outline import PlanOutline
-from tests.unit.api.conftest import Bench, composition, job, site
+from tests.unit.api.bench import Bench, composition, job, site
 from tests.waiting import wait_for
 
 VIEWER, OTHER = Holder("viewer", is_admin=False), Holder("other", is_admin=False)

@@ -24,7 +24,7 @@ from schemathesis.specs.openapi.checks import (
 
 from speck.api.app import create_app
 from speck.service.analysis_runs import AnalysisRuns
-from tests.unit.api.conftest import job, open_bench
+from tests.unit.api.bench import job, open_bench
 
 CASES = 20_000
 STEPS = 25

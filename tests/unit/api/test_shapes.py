@@ -15,7 +15,7 @@ from speck.model.composition import CompositionDescription
 from speck.model.job_state import JobState
 from speck.model.shown import Shown, shown_fields
 from speck.model.site import Broker, Engine, Site
-from tests.unit.api.conftest import Bench
+from tests.unit.api.bench import Bench
 
 
 @pytest.fixture

@@ -10,9 +10,7 @@ import pytest
 from binders.flink.engine import FlinkEngine
 from speck.errors import UnreachableError
 from speck.model.measurement import MOST_OF_PROBLEM, JobMeasure, LinkMeasure
-from tests.unit.binders.test_flink_rest import Fake, engine, fake
-
-__all__ = ["engine", "fake"]
+from tests.unit.binders.fake_flink import Fake
 
 JOB, OTHER = "a" * 32, "b" * 32
 TIMES = ("accumulateBusyTimeMs", "accumulateIdleTimeMs", "accumulateBackPressuredTimeMs")

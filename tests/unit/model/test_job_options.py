@@ -15,7 +15,8 @@ from speck.spec.differences import differences
 from speck.spec.resolve import resolve
 from speck.spec.schema import dump_job, job_from_data
 from speck.store.codec import from_json, to_json
-from tests.unit.spec.test_resolve import SITES, FindFile, find_file
+from tests.unit.spec.conftest import find_file
+from tests.unit.spec.resolving import SITES, FindFile
 
 __all__ = ["find_file"]
 

@@ -1,36 +1,19 @@
-"""The watch over memory sites: its events, its repairs, and the jobs it leaves alone."""
+"""The watch: what it repairs, what it leaves, and what it tells."""
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from dataclasses import replace
 from random import Random
 
 import pytest
 
 from binders.memory import World
-from binders.memory.slots import MemoryJob
-from speck.binding import EngineEnd, JobException
-from speck.errors import EngineRefusedError, UnreachableError
 from speck.model.composition import composition_of_one
-from speck.model.incarnation import StartState
 from speck.model.job_state import JobState
 from speck.model.observation import RunState
-from speck.monitor import failure_causes
-from speck.monitor.health_events import ASKED_AGAIN_S, CALM_S
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
-from speck.store.desired_state import DesiredJobs
-from tests.service_helpers import (
-    DONE,
-    broker,
-    composition,
-    engine,
-    job,
-    job_body,
-    look_anew,
-)
+from tests.service_helpers import DONE, broker, composition, engine, job, job_body, look_anew
 from tests.waiting import wait_for
 from tests.watching import Watched, deploy, incarnation
 
@@ -91,141 +74,6 @@ def test_a_job_that_failed_is_repaired_and_the_others_are_left(watched: Watched)
     assert watched.events("job") == ["A has failed at edge-a: no such sensor; it is started again"]
     assert watched.job("A").state == "failed"
     assert watched.job("A").error == "no such sensor"
-
-
-METASPACE = "the engine was restarted: its JVM ran out of memory: OutOfMemoryError: Metaspace"
-
-
-def test_a_job_that_its_engine_has_lost_says_how_that_ended(watched: Watched) -> None:
-    deploy(watched, job_body("A"), job_body("B"))
-    engine("edge-a").forget_jobs()
-    engine("edge-a").last_end = EngineEnd(watched.time.now_ms(), METASPACE)
-
-    watched.look()
-
-    lost = "is lost: the engine of edge-a answers and does not know it"
-    wanted = [f"{name} {lost}: {METASPACE}" for name in ("A", "B")]
-    assert watched.events("job") == wanted
-    assert watched.job("A").state == "lost"
-    assert watched.job("A").error == METASPACE
-    assert engine("edge-a").count("last_end") == 1
-
-
-def test_a_job_that_lost_its_worker_says_how_that_ended(watched: Watched) -> None:
-    deploy(watched, job_body("A"))
-    failure = JobException(
-        watched.time.now_ms(), "Lost", "", reason="Lost: the worker has gone", transient=True
-    )
-    running = engine("edge-a").running()[0]
-    running.state = RunState.RESTARTING
-    running.exceptions.insert(0, failure)
-    before = EngineEnd(failure.at_ms - 1_000_000, "an older end")
-    for end, expected in (
-        (before, failure.reason),
-        (EngineEnd(failure.at_ms - 2000, METASPACE), f"{failure.reason}; {METASPACE}"),
-    ):
-        engine("edge-a").last_end = end
-        watched.look(20.0)
-        assert watched.job("A").error == expected
-
-
-@pytest.mark.parametrize("call", ["last_end", "exceptions"])
-def test_the_watch_does_not_wait_for_an_engine_that_is_slow_to_say_why(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch, call: str
-) -> None:
-    monkeypatch.setattr(failure_causes, "WITHIN_S", 0.01)
-    deploy(watched, job_body("A"), job_body("B", "cloud"))
-    goes_on = threading.Event()
-
-    def hang(kind: str, subject: str) -> None:
-        if kind == call:
-            assert goes_on.wait(60)
-
-    engine("edge-a").before = hang
-    try:
-        if call == "last_end":
-            engine("edge-a").forget_jobs()
-        else:
-            engine("edge-a").fail(incarnation(watched, "A"), METASPACE)
-        engine("edge-a").last_end = EngineEnd(watched.time.now_ms(), METASPACE)
-        watched.look()
-        (first,) = watched.events("job")
-        assert first.startswith(("A is lost", "A has failed")) and METASPACE not in first
-        engine("cloud").fail(incarnation(watched, "B"), "no such sensor")
-        watched.look()
-        assert len(watched.events("job")) == 2, "the watch goes on meanwhile"
-        assert engine("edge-a").count(call) == 0
-    finally:
-        goes_on.set()
-
-    def is_explained() -> bool:
-        watched.look()
-        return f"A had failed or was lost: {METASPACE}" in watched.events("job")
-
-    wait_for(is_explained, limit_s=30)
-    assert watched.job("A").error == METASPACE
-    assert engine("edge-a").count(call) == 1
-
-
-def test_a_cause_that_an_engine_is_slow_to_tell_is_an_event_once(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(failure_causes, "WITHIN_S", 0.0)
-    deploy(watched, job_body("A"))
-    pool, told = engine("edge-a"), f"A had failed or was lost: {METASPACE}"
-    looked = threading.Semaphore(0)
-
-    def be_slow(kind: str, subject: str) -> None:
-        if kind == "exceptions":
-            assert looked.acquire(timeout=60)
-
-    pool.before = be_slow
-    pool.crash(incarnation(watched, "A"), METASPACE)
-    for answers in range(1, 4):
-        watched.look(after=ASKED_AGAIN_S)
-        looked.release()
-
-        def has_answered(answers: int = answers) -> bool:
-            watched.look(after=0.0)
-            return pool.count("exceptions") == answers and told in watched.events("job")
-
-        wait_for(has_answered, limit_s=30)
-    assert watched.events("job").count(told) == 1
-
-
-@pytest.mark.parametrize("call", ["last_end", "exceptions"])
-def test_a_binder_that_fails_to_say_why_hides_no_failure(watched: Watched, call: str) -> None:
-    deploy(watched, job_body("A"), job_body("B", "cloud"))
-
-    def break_down(kind: str, subject: str) -> None:
-        if kind == call:
-            raise RuntimeError("a fault of the binder")
-
-    engine("edge-a").before = break_down
-    if call == "last_end":
-        engine("edge-a").forget_jobs()
-    else:
-        engine("edge-a").fail(incarnation(watched, "A"), "no such sensor")
-    engine("cloud").fail(incarnation(watched, "B"), "no such sensor")
-    watched.look()
-    assert len(watched.events("job")) == 2
-
-
-def test_a_failure_of_the_job_s_own_is_not_blamed_on_its_worker(watched: Watched) -> None:
-    deploy(watched, job_body("A"))
-    engine("edge-a").fail(incarnation(watched, "A"), "no such sensor")
-    engine("edge-a").last_end = EngineEnd(watched.time.now_ms(), METASPACE)
-    watched.look()
-    assert watched.job("A").error == "no such sensor"
-
-
-def test_an_engine_that_does_not_say_how_it_ended_is_lost_all_the_same(watched: Watched) -> None:
-    deploy(watched, job_body("A"))
-    engine("edge-a").forget_jobs()
-    engine("edge-a").refuse("last_end", 1, EngineRefusedError("cannot read it"))
-    watched.look()
-    lost = "A is lost: the engine of edge-a answers and does not know it"
-    assert watched.events("job") == [lost]
 
 
 def test_a_job_that_is_cancelled_behind_specks_back_is_drift(watched: Watched) -> None:
@@ -370,138 +218,6 @@ def test_a_job_that_gets_no_checkpoint_done_is_shown_as_stalled(watched: Watched
     assert event.startswith("A is stalled at edge-a: no checkpoint completed for ")
 
 
-def test_a_job_that_the_engine_restarts_is_told_with_its_exception(watched: Watched) -> None:
-    deploy(watched, job_body("A"))
-    pool = engine("edge-a")
-    running = pool.jobs[incarnation(watched, "A")]
-    pool.fail(running.id, "no such sensor")
-    running.state = RunState.RESTARTING
-
-    watched.look()
-    assert watched.job("A").state == "restarting"
-    assert watched.job("A").error == "no such sensor"
-    running.state = RunState.RUNNING
-    watched.look()
-
-    assert watched.job("A").error is None
-    first, second = watched.events("job")
-    assert first == "A is being restarted by the engine of edge-a: no such sensor"
-    assert second.startswith("A runs again at edge-a after ")
-
-
-@pytest.mark.parametrize("state", [RunState.RESTARTING, RunState.FAILED])
-def test_an_engine_that_does_not_say_why_a_job_fails_is_asked_again_but_not_at_each_poll(
-    watched: Watched, state: RunState
-) -> None:
-    deploy(watched, job_body("A"), drift="report")
-    pool = engine("edge-a")
-    running = pool.jobs[incarnation(watched, "A")]
-    if state is RunState.FAILED:
-        pool.fail(running.id, "no such sensor")
-    else:
-        pool.crash(running.id, "no such sensor")
-    pool.refuse("exceptions", 2, UnreachableError("cannot reach edge-a"))
-
-    for _ in range(10):
-        watched.look(after=ASKED_AGAIN_S / 20)
-    assert pool.count("exceptions") == 1
-    watched.look(after=ASKED_AGAIN_S)
-    assert pool.count("exceptions") == 2
-    assert watched.job("A").error is None
-    watched.look(after=ASKED_AGAIN_S)
-    assert watched.job("A").error == "no such sensor"
-    told = "A had failed or was lost: no such sensor"
-    assert watched.events("job").count(told) == 1, "its event had been written without it"
-    watched.look(after=2 * ASKED_AGAIN_S)
-    assert watched.events("job").count(told) == 1
-
-
-def test_a_job_that_fails_again_and_again_is_shown_so_between_its_failures(
-    watched: Watched,
-) -> None:
-    deploy(watched, job_body("A"))
-    pool = engine("edge-a")
-    running = pool.jobs[incarnation(watched, "A")]
-    for sensor in range(3):
-        pool.fail(running.id, f"no sensor {sensor}")
-        running.state = RunState.RESTARTING
-        watched.look()
-        running.state = RunState.RUNNING
-        watched.look()
-
-    assert watched.job("A").state == "restarting"
-    assert watched.job("A").failures == 3
-    assert [it.job_name for it in watched.service.jobs.all(state="failed")] == ["A"]
-    assert watched.job("A").error == (
-        "it fails again and again (3 failures are listed): no sensor 2"
-    )
-    watched.look(after=CALM_S)
-    watched.look()
-    assert watched.job("A").state == "running"
-    assert watched.job("A").error is None
-
-
-def test_a_fixed_version_is_not_blamed_for_the_former_one(watched: Watched) -> None:
-    deploy(watched, job_body("A"))
-    pool = engine("edge-a")
-    running = pool.jobs[incarnation(watched, "A")]
-    for _ in range(3):
-        pool.crash(running.id, "cannot read the record")
-        watched.look()
-        running.state = RunState.RUNNING
-        watched.look()
-    assert watched.job("A").state == "restarting"
-
-    deploy(watched, job_body("A", args=["--fixed"]))
-
-    job = watched.job("A")
-    assert (job.state, job.error, job.failures) == ("running", None, 0)
-
-
-def test_a_job_that_is_repaired_again_and_again_is_in_a_crash_loop(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DesiredJobs, "is_last_change_repair", lambda *_: True)
-    deploy(watched, job_body("A"))
-    records, pool = watched.service.records, engine("edge-a")
-    for attempt in (2, 3, 4):
-        old = records.incarnations.get("c", "A")
-        assert old is not None
-        pool.fail(old.engine_job_id, "no such sensor")
-        watched.look(after=20)
-        again = replace(old, attempt=attempt, engine_job_id=f"{attempt}" * 32)
-        records.write(records.incarnations.put("c", again))
-        pool.jobs[again.engine_job_id] = MemoryJob(
-            pool,
-            replace(pool.jobs[old.engine_job_id].submission, engine_job_id=again.engine_job_id),
-            None,
-        )
-        pool.schedule()
-        watched.look(after=1)
-        watched.look(after=1)
-
-    job = watched.job("A")
-    assert (job.state, job.failures, job.error) == ("restarting", 3, "no such sensor")
-    watched.look(after=CALM_S)
-    watched.look()
-    assert watched.job("A").state == "running"
-
-
-def test_a_job_that_goes_back_to_its_start_has_failed(watched: Watched) -> None:
-    """A poll may miss the moment at which its engine restarts it."""
-    deploy(watched, job_body("A"))
-    pool = engine("edge-a")
-    running = pool.jobs[incarnation(watched, "A")]
-    for _ in range(2):
-        pool.crash(running.id, "cannot read the record")
-        running.state = RunState.STARTING
-        watched.look()
-        running.state = RunState.RUNNING
-        watched.look()
-
-    assert watched.job("A").state == "restarting"
-
-
 def test_beside_a_change_that_is_blocked_the_others_are_looked_after(watched: Watched) -> None:
     deploy(watched, job_body("A"), job_body("B", "cloud"))
     engine("edge-a").unreachable = True
@@ -533,53 +249,6 @@ def test_a_job_under_change_is_left_to_its_change(watched: Watched) -> None:
     for _ in range(3):
         watched.look()
     assert watched.repairs == []
-
-
-def test_what_a_persons_change_could_not_bring_up_is_left_and_a_repair_tries_again(
-    watched: Watched,
-) -> None:
-    deploy(watched, job_body("A"))
-    records = watched.service.records
-    old = records.incarnations.get("c", "A")
-    assert old is not None
-    new = replace(old, attempt=2, engine_job_id="2" * 32, start=StartState.REQUESTED, base=old)
-    records.write(records.incarnations.put("c", new))
-    for _ in range(3):
-        watched.look()
-    assert watched.repairs == []
-
-    head = records.store.get("head/c")
-    assert head is not None
-    key = f"change/{head['last_change']}"
-    change = records.store.get(key)
-    assert change is not None
-    records.write({key: {**change, "cause": "repair"}})
-    for _ in range(2):
-        watched.look()
-
-    assert watched.repairs == [("c", frozenset())]
-
-
-def test_a_job_that_breaks_again_at_once_is_left_alone_for_a_while(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(DesiredJobs, "is_last_change_repair", lambda *_: True)
-    deploy(watched, job_body("A"))
-    old = watched.service.records.incarnations.get("c", "A")
-    assert old is not None
-    engine("edge-a").fail(old.engine_job_id, "bad")
-    for number in range(5):
-        watched.look(number * 20)
-    assert len(watched.repairs) == 5
-    records = watched.service.records
-    again = replace(old, attempt=2, engine_job_id="2" * 32)  # which the engine does not know
-    records.write(records.incarnations.put("c", again))
-
-    watched.look(0)
-    watched.look(1)
-
-    assert len(watched.repairs) == 5
-    assert "repaired 5 times so far, next repair in 1" in watched.events("job")[-1]
 
 
 def test_the_watch_gives_way_to_changes_but_not_twice_running(

@@ -1,0 +1,31 @@
+"""A server that answers as Flink does, or otherwise, and a binder on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from binders.flink.engine import FlinkEngine
+from speck.binding import Target
+from tests.unit.binders.fake_flink import Fake
+
+
+@pytest.fixture
+def fake() -> Iterator[Fake]:
+    server = Fake()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.over.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def engine(fake: Fake) -> Iterator[FlinkEngine]:
+    engine = FlinkEngine(Target(fake.url, timeout_s=5.0))
+    yield engine
+    engine.close()
