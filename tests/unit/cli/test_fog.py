@@ -76,14 +76,21 @@ def test_up_registers_the_sites(speck: Run, calls: list[Any], server: Server) ->
     assert speck("fog", "up").exit_code == 0  # the same sites again
 
 
-def test_the_clouds_of_a_fog_may_run_spark(speck: Run, calls: list[Any]) -> None:
-    assert speck("fog", "up", "--cloud-engine", "spark").exit_code == 0
-    assert calls[0] == (3, 8, 24, 1, "single", "spark")
-
-
-def test_a_fog_may_run_programs(speck: Run, calls: list[Any]) -> None:
-    assert speck("fog", "up", "--programs").exit_code == 0
-    assert calls[0] == (3, 8, 24, 1, "single", "programs")
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        (("--cloud-engine", "spark"), "spark"),
+        (("--cloud-broker", "kafka"), "kafka"),
+        (("--programs",), "programs"),
+        (("--shared-state",), "shared"),
+        (("--no-restart",), "no restart"),
+    ],
+)
+def test_what_else_a_fog_may_have(
+    speck: Run, calls: list[Any], options: tuple[str, ...], more: str
+) -> None:
+    assert speck("fog", "up", *options).exit_code == 0
+    assert calls[0] == (3, 8, 24, 1, "single", more)
 
 
 def test_up_without_a_service_says_how_to_register(alone: Run, calls: list[Any]) -> None:
@@ -94,11 +101,6 @@ def test_up_without_a_service_says_how_to_register(alone: Run, calls: list[Any])
     assert [call[0] for call in calls[1:]] == ["agents"]  # they wait for the service
     assert "then register the sites with `speck fog register`" in result.stderr
     assert alone("fog", "register").exit_code == 1
-
-
-def test_a_fog_of_shared_state(speck: Run, calls: list[Any]) -> None:
-    assert speck("fog", "up", "--shared-state").exit_code == 0
-    assert calls[0][-1] == "shared"
 
 
 def test_sites_of_different_speed(speck: Run, calls: list[Any]) -> None:
@@ -119,11 +121,6 @@ def test_a_fog_with_tls_uses_the_authority_of_speck_ca(
     calls.clear()
     assert speck("fog", "up").exit_code == 0
     assert calls[0] == (3, 8, 24, 1, "single")
-
-
-def test_a_cloud_with_kafka(speck: Run, calls: list[Any]) -> None:
-    assert speck("fog", "up", "--cloud-broker", "kafka").exit_code == 0
-    assert calls[0] == (3, 8, 24, 1, "single", "kafka")
 
 
 def test_a_wan_from_a_file(speck: Run, calls: list[Any], tmp_path: Path) -> None:
@@ -203,11 +200,6 @@ def test_status_and_down(alone: Run, calls: list[Any]) -> None:
     assert data["sites"][0]["state"] == "up"
     assert alone("fog", "down", "--keep").stderr == "2 processes ended\n"
     assert calls == [(True,)]
-
-
-def test_a_fog_that_restarts_nothing(speck: Run, calls: list[Any]) -> None:
-    assert speck("fog", "up", "--no-restart").exit_code == 0
-    assert calls[0][-1] == "no restart"
 
 
 def test_down_asks_when_jobs_are_deployed(

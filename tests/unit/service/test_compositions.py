@@ -327,3 +327,21 @@ def test_descriptions_of_removed_jobs_are_not_remembered(service: Service) -> No
         service.compositions.apply(composition(job_body("A"), name=f"c{number}"), DONE)
         service.compositions.delete(f"c{number}", LIMIT_S)
     assert len(service.composition_views._jobs._read) < 70
+
+
+def test_events_come_in_the_order_of_their_numbers(service: Service) -> None:
+    ids: list[int] = []
+    stop = threading.Event()
+
+    def follow() -> None:
+        while not stop.is_set():
+            ids.extend(e.id for e in service.records.events.after(ids[-1] if ids else 0))
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    service.compositions.apply(composition(*(job_body(n) for n in "ABCDEFGH")), DONE)
+    service.compositions.delete("c", LIMIT_S)
+    stop.set()
+    follower.join(LIMIT_S)
+    ids.extend(e.id for e in service.records.events.after(ids[-1]))
+    assert ids == list(range(1, len(ids) + 1)), "a follower has missed an event"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import pytest
@@ -85,24 +84,6 @@ def test_what_is_refused_does_not_end_the_blocked_change(service: Service) -> No
     with pytest.raises(InvalidError):
         service.compositions.apply(composition(job_body("A", "nowhere")), DONE)
     assert change_is(service, first.change, ChangeState.BLOCKED)
-
-
-def test_events_come_in_the_order_of_their_numbers(service: Service) -> None:
-    ids: list[int] = []
-    stop = threading.Event()
-
-    def follow() -> None:
-        while not stop.is_set():
-            ids.extend(e.id for e in service.records.events.after(ids[-1] if ids else 0))
-
-    follower = threading.Thread(target=follow)
-    follower.start()
-    service.compositions.apply(composition(*(job_body(n) for n in "ABCDEFGH")), DONE)
-    service.compositions.delete("c", LIMIT_S)
-    stop.set()
-    follower.join(LIMIT_S)
-    ids.extend(e.id for e in service.records.events.after(ids[-1]))
-    assert ids == list(range(1, len(ids) + 1)), "a follower has missed an event"
 
 
 def test_a_start_that_was_asked_of_a_silent_site_is_asked_again(service: Service) -> None:

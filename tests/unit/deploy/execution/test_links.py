@@ -46,14 +46,29 @@ def test_a_drain_ends_when_the_last_number_of_each_producer_was_taken(bench: Ben
     assert states(execution.change) == [DONE]
 
 
-def test_a_drain_waits_also_when_another_producer_never_sent(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("sent", "before", "last"),
+    [
+        ((Sent("i-P", 1, 7),), None, {"i-P": {1: 7}}),
+        ((Sent("i-P", 1, 7), Sent("i-P", 2, 5)), {"i-P": {1: 6}}, {"i-P": {2: 5}}),
+    ],
+    ids=["another producer never sent", "sent under a former source too"],
+)
+def test_a_drain_waits_for_all_that_was_sent(
+    bench: Bench,
+    sent: tuple[Sent, ...],
+    before: dict[str, dict[int, int]] | None,
+    last: dict[str, dict[int, int]],
+) -> None:
     drain = drain_of_two()
     queues = broker("edge-a")
-    queues.sent[drain.sinks[0]] = Sent("i-P", 1, 7)
+    queues.sent.update(zip(drain.sinks, sent, strict=False))
+    if before is not None:
+        queues.taken[drain.client_id] = Taken(1, before)
     execution, thread = bench.start((drain, ()))
     wait_for(lambda: queues.count("view") > 3)
     assert states(execution.change) == [OperationState.RUNNING]
-    queues.taken[drain.client_id] = Taken(1, {"i-P": {1: 7}})
+    queues.taken[drain.client_id] = Taken(2, last)
     join(thread)
     assert states(execution.change) == [DONE]
 
@@ -88,20 +103,6 @@ def test_cancel_does_not_wait_for_a_drain(bench: Bench) -> None:
     execution.cancel()
     join(thread)
     assert states(execution.change) == [CANCELLED]
-
-
-def test_a_drain_waits_for_what_was_sent_under_a_former_source(bench: Bench) -> None:
-    drain = drain_of_two()
-    queues = broker("edge-a")
-    queues.sent[drain.sinks[0]] = Sent("i-P", 1, 7)
-    queues.sent[drain.sinks[1]] = Sent("i-P", 2, 5)
-    queues.taken[drain.client_id] = Taken(1, {"i-P": {1: 6}})
-    execution, thread = bench.start((drain, ()))
-    wait_for(lambda: queues.count("view") > 3)
-    assert states(execution.change) == [OperationState.RUNNING]
-    queues.taken[drain.client_id] = Taken(2, {"i-P": {2: 5}})
-    join(thread)
-    assert states(execution.change) == [DONE]
 
 
 def test_a_start_stores_the_former_sinks_with_the_incarnation(bench: Bench) -> None:

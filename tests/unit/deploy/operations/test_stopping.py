@@ -244,22 +244,18 @@ def test_a_job_that_came_back_after_its_stop_failed_gets_no_second_stop(service:
     assert running().ledger.messages == 2
 
 
-def test_a_stop_whose_request_was_lost_is_asked_again(service: Service) -> None:
+@pytest.mark.parametrize(
+    ("answer_was_lost", "stops"), [(False, 2), (True, 1)], ids=["request lost", "answer lost"]
+)
+def test_a_stop_is_asked_again_if_its_request_was_lost(
+    service: Service, answer_was_lost: bool, stops: int
+) -> None:
     apply(service, A)
     feed(b"1")
-    engine("edge-a").refuse("stop", 1, UnreachableError("cannot reach edge-a"))
+    lost = UnreachableError("cannot reach edge-a")
+    engine("edge-a").refuse("stop", 1, lost, after=answer_was_lost)
     apply(service, A2)
-    assert engine("edge-a").count("stop") == 2
-    assert list_messages(service) == []
-    assert running().ledger.messages == 1
-
-
-def test_a_stop_whose_answer_was_lost_is_not_asked_again(service: Service) -> None:
-    apply(service, A)
-    feed(b"1")
-    engine("edge-a").refuse("stop", 1, UnreachableError("cannot reach edge-a"), after=True)
-    apply(service, A2)
-    assert engine("edge-a").count("stop") == 1
+    assert engine("edge-a").count("stop") == stops
     assert list_messages(service) == []
     assert running().ledger.messages == 1
 

@@ -137,34 +137,54 @@ def test_a_reader_waits_for_the_handover_if_it_was_reserved_while_the_producers_
 # -- who follows whom ---------------------------------------------------------------------
 
 
-def test_readers_with_the_same_sink_link_follow_each_other() -> None:
-    old = reader("o1", "cloud/x"), reader("o2", "cloud/y")
-    new = reader("n1", "cloud/y"), reader("n2", "cloud/x")
-    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
+P, Q = {"entry_class": "x.P"}, {"entry_class": "x.Q"}
+TWO = (reader("o1", "cloud/x"), reader("o2", "cloud/y"))
+OF_TWO_CLASSES = (reader("o1", "cloud/x", **P), reader("o2", "cloud/y", **Q))
 
 
-def test_readers_of_the_same_class_follow_each_other_where_no_sink_link_is_the_same() -> None:
-    old = reader("o1", "cloud/x", entry_class="x.P"), reader("o2", "cloud/y", entry_class="x.Q")
-    new = reader("n1", "cloud/v", entry_class="x.Q"), reader("n2", "cloud/w", entry_class="x.P")
-    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
-
-
-def test_a_sink_link_counts_more_than_a_class() -> None:
-    old = reader("o1", "cloud/x", entry_class="x.P"), reader("o2", "cloud/y", entry_class="x.Q")
-    new = reader("n1", "cloud/y", entry_class="x.P"), reader("n2", "cloud/w", entry_class="x.P")
-    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o2", "n2": "o1"}
-
-
-def test_readers_that_have_nothing_in_common_follow_each_other_by_name() -> None:
-    old = reader("o1", "cloud/x", entry_class="x.P"), reader("o2", "cloud/y", entry_class="x.Q")
-    new = reader("n2", "cloud/v", entry_class="x.R"), reader("n1", "cloud/w", entry_class="x.S")
-    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == {"n1": "o1", "n2": "o2"}
+@pytest.mark.parametrize(
+    ("old", "new", "handovers"),
+    [
+        (TWO, (reader("n1", "cloud/y"), reader("n2", "cloud/x")), {"n1": "o2", "n2": "o1"}),
+        (
+            OF_TWO_CLASSES,
+            (reader("n1", "cloud/v", **Q), reader("n2", "cloud/w", **P)),
+            {"n1": "o2", "n2": "o1"},
+        ),
+        (
+            OF_TWO_CLASSES,
+            (reader("n1", "cloud/y", **P), reader("n2", "cloud/w", **P)),
+            {"n1": "o2", "n2": "o1"},
+        ),
+        (
+            OF_TWO_CLASSES,
+            (
+                reader("n2", "cloud/v", entry_class="x.R"),
+                reader("n1", "cloud/w", entry_class="x.S"),
+            ),
+            {"n1": "o1", "n2": "o2"},
+        ),
+        (TWO, (reader("n1", "cloud/y"),), {"n1": "o2"}),
+        ((OLD,), (job("new", "edge-a/other", "cloud/x"),), {}),
+    ],
+    ids=[
+        "the same sink link",
+        "the same class",
+        "a sink link before a class",
+        "nothing in common: by name",
+        "one more leaves",
+        "another link",
+    ],
+)
+def test_which_reader_follows_which(
+    old: tuple[Job, ...], new: tuple[Job, ...], handovers: dict[str, str]
+) -> None:
+    assert list_handovers(plan_jobs(deployed(FEED, *old), FEED, *new)) == handovers
 
 
 def test_one_more_that_comes_follows_the_last_that_leaves() -> None:
-    old = reader("o1", "cloud/x"), reader("o2", "cloud/y")
     new = reader("n1", "cloud/y"), reader("n2", "cloud/x"), reader("n3", "cloud/z")
-    plan = plan_jobs(deployed(FEED, *old), FEED, *new)
+    plan = plan_jobs(deployed(FEED, *TWO), FEED, *new)
     assert list_handovers(plan) == {"n1": "o2", "n2": "o1", "n3": "o2"}
     starts = {
         s.id for s in plan.steps if str(s.operation) in ("start n1 on edge-a", "start n3 on edge-a")
@@ -172,17 +192,6 @@ def test_one_more_that_comes_follows_the_last_that_leaves() -> None:
     (end,) = (s for s in plan.steps if str(s.operation) == "release edge-a/T of o2")
     assert len(starts) == 2
     assert starts <= set(end.after)
-
-
-def test_one_more_that_leaves_is_followed_by_nobody() -> None:
-    old = reader("o1", "cloud/x"), reader("o2", "cloud/y")
-    plan = plan_jobs(deployed(FEED, *old), FEED, reader("n1", "cloud/y"))
-    assert list_handovers(plan) == {"n1": "o2"}
-
-
-def test_readers_of_different_links_do_not_follow_each_other() -> None:
-    elsewhere = job("new", "edge-a/other", "cloud/x")
-    assert list_handovers(plan_jobs(deployed(FEED, OLD), FEED, elsewhere)) == {}
 
 
 def test_a_reader_that_is_added_beside_another_follows_nobody() -> None:

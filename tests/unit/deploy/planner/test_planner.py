@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -51,15 +52,23 @@ def test_the_order_of_jobs_in_the_composition_does_not_matter() -> None:
     assert str(plan_jobs(Inventory(), A, B)) == str(plan_jobs(Inventory(), B, A))
 
 
-def test_new_args_update_in_place_after_main_was_tried() -> None:
-    plan = plan_jobs(deployed(A, B), replace(A, args=("--x",)), B)
+@pytest.mark.parametrize(
+    ("change", "site", "reason"),
+    [({"args": ("--x",)}, "edge-a", "args changed"),
+     ({"site": "edge-b"}, "edge-b", "site edge-a -> edge-b")],
+    ids=["update", "move"],
+)  # fmt: skip
+def test_a_job_stops_after_its_main_was_tried_and_keeps_the_session_of_an_unchanged_link(
+    change: dict[str, Any], site: str, reason: str
+) -> None:
+    plan = plan_jobs(deployed(A, B), replace(A, **change), B)
     assert (
         text(plan)
-        == """
-[] -> #1 upload aaaaaaaa to edge-a: needed there
-[1] -> #2 try A on edge-a: before it stops
-[2] -> #3 stop A on edge-a: args changed
-[1,3] -> #4 start A on edge-a: args changed
+        == f"""
+[] -> #1 upload aaaaaaaa to {site}: needed there
+[1] -> #2 try A on {site}: before it stops
+[2] -> #3 stop A on edge-a: {reason}
+[1,3] -> #4 start A on {site}: {reason}
 [3,4] -> #5 return A to edge-a: if #4 fails
 """
     )
@@ -81,20 +90,6 @@ def test_a_rebuilt_jar_is_an_update() -> None:
     plan = plan_jobs(deployed(A), replace(A, artifact="b" * 64))
     assert plan.jobs[0].action == "update"
     assert plan.jobs[0].reason == "artifact aaaaaaaa -> bbbbbbbb"
-
-
-def test_a_move_keeps_the_session_of_an_unchanged_link() -> None:
-    plan = plan_jobs(deployed(A, B), replace(A, site="edge-b"), B)
-    assert (
-        text(plan)
-        == """
-[] -> #1 upload aaaaaaaa to edge-b: needed there
-[1] -> #2 try A on edge-b: before it stops
-[2] -> #3 stop A on edge-a: site edge-a -> edge-b
-[1,3] -> #4 start A on edge-b: site edge-a -> edge-b
-[3,4] -> #5 return A to edge-a: if #4 fails
-"""
-    )
 
 
 TURNED_B = "source cloud/T-2 -> edge-a/T-1; sink cloud/T-3 -> cloud/T-2"

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
+from speck.model.incarnation import Inventory
+from speck.model.job import Job
 from speck.model.job_operations import Start
 from speck.model.observation import BrokerView, Sent, Taken
 from tests.unit.deploy.planner.plans import deployed, job, plan_jobs, running, sink_of, text
@@ -89,27 +93,20 @@ FORGOTTEN = with_sessions(
 """The old reader has stopped, and the broker has lost the session of the one that follows it."""
 
 
-def test_the_old_reader_comes_back_first_when_the_broker_lost_the_followers_session() -> None:
-    plan = plan_jobs(FORGOTTEN, FEED, NEW)
-    assert plan.gate
-    assert (
-        text(plan)
-        == """
-[] -> #1 upload aaaaaaaa to edge-a: needed there
-[1] -> #2 start old on edge-a: state stopped -> running
-"""
-    )
-
-
 UNFOLLOWED = with_sessions(
     end_jobs(deployed(FEED, OLD), "old"), session(NEW, follows=client_id(OLD))
 )
 """The old reader has stopped, and the change was cancelled before the new one's handover."""
 
 
-def test_the_old_reader_comes_back_first_when_another_follower_is_wanted() -> None:
+@pytest.mark.parametrize(
+    ("inventory", "wanted"),
+    [(FORGOTTEN, NEW), (UNFOLLOWED, reader("third"))],
+    ids=["the broker lost the follower's session", "another follower is wanted"],
+)
+def test_the_old_reader_comes_back_first(inventory: Inventory, wanted: Job) -> None:
     """What has come since it stopped is in no session that is going to be read."""
-    plan = plan_jobs(UNFOLLOWED, FEED, reader("third"))
+    plan = plan_jobs(inventory, FEED, wanted)
     assert plan.gate
     assert (
         text(plan)

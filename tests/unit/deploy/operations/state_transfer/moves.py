@@ -12,6 +12,7 @@ from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from tests.service_helpers import DONE, composition, engine
 from tests.service_helpers import job_body as job
+from tests.waiting import wait_for
 
 SOON = ApplyRequest(wait_s=0.05)
 SITES = ("edge-a", "edge-b", "cloud")
@@ -28,6 +29,16 @@ def apply(service: Service, *jobs: JsonObject, state: str = "done") -> ChangeRep
     change = service.changes.get(body.change)
     assert change.state == state, change
     return change
+
+
+def begin(service: Service, body: JsonObject) -> str:
+    """Apply a job without waiting for its end; the change."""
+    change: str = service.compositions.apply(composition(body), SOON).change
+    return change
+
+
+def await_state(service: Service, change: str, state: str) -> None:
+    wait_for(lambda: service.changes.get(change).state == state, f"{change} to be {state}")
 
 
 def feed(*payloads: bytes) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from binders.memory import World
 from speck.errors import EngineRefusedError
 from speck.service import Service
@@ -13,9 +15,10 @@ from tests.service_helpers import composition, engine, look_anew
 from tests.service_helpers import job_body as job
 from tests.unit.deploy.operations.state_transfer.moves import (
     SITES,
-    SOON,
     apply,
     at,
+    await_state,
+    begin,
     deployed,
     feed,
     operation,
@@ -48,21 +51,21 @@ def test_a_carry_that_is_slow_says_how_far_it_is(service: Service, keeper: Memor
     apply(service, at("edge-a"))
     feed(b"1")
     keeper.looks = 1_000_000
-    change = service.compositions.apply(composition(at("cloud")), SOON).change
+    change = begin(service, at("cloud"))
     wait_for(lambda: "of 1000000 bytes" in str(operation(service, change, "carry")))
     keeper.looks = 1
-    wait_for(lambda: service.changes.get(change).state == "done")
+    await_state(service, change, "done")
     assert operation(service, change, "carry").progress is None
 
 
 def test_a_carry_waits_for_a_silent_agent(service: Service, keeper: MemoryKeeper) -> None:
     apply(service, at("edge-a"))
     keeper.silent = {"cloud"}
-    change = service.compositions.apply(composition(at("cloud")), SOON).change
-    wait_for(lambda: service.changes.get(change).state == "blocked")
+    change = begin(service, at("cloud"))
+    await_state(service, change, "blocked")
     assert operation(service, change, "carry").state == "blocked"
     keeper.silent = set()
-    wait_for(lambda: service.changes.get(change).state == "done")
+    await_state(service, change, "done")
     assert list(running()) == ["cloud"]
 
 
@@ -101,20 +104,15 @@ def test_the_states_of_the_last_two_starts_are_kept(service: Service) -> None:
     assert running()["cloud"].ledger.messages == 8
 
 
-def test_a_restarted_engine_gets_the_newest_state_that_is_listed(service: Service) -> None:
+@pytest.mark.parametrize("site", ["edge-a", "cloud"])
+def test_a_job_whose_engine_was_restarted_goes_on_from_its_newest_state(
+    service: Service, site: str
+) -> None:
     apply(service, at("edge-a"))
     feed(b"1", b"2")
     engine("edge-a").forget_jobs()
-    apply(service, at("edge-a"))
-    assert running()["edge-a"].ledger.messages == 2
-
-
-def test_a_job_whose_engine_was_restarted_is_moved_with_its_state(service: Service) -> None:
-    apply(service, at("edge-a"))
-    feed(b"1", b"2")
-    engine("edge-a").forget_jobs()
-    apply(service, at("cloud"))
-    assert running()["cloud"].ledger.messages == 2
+    apply(service, at(site))
+    assert running()[site].ledger.messages == 2
 
 
 def test_a_job_that_completed_nothing_since_its_move_goes_on_from_what_was_carried(
@@ -211,10 +209,10 @@ def test_a_silent_agent_blocks_a_start(service: Service, keeper: MemoryKeeper) -
     feed(b"1")
     engine("edge-a").forget_jobs()
     keeper.silent = {"edge-a"}
-    change = service.compositions.apply(composition(at("edge-a")), SOON).change
-    wait_for(lambda: service.changes.get(change).state == "blocked")
+    change = begin(service, at("edge-a"))
+    await_state(service, change, "blocked")
     keeper.silent = set()
-    wait_for(lambda: service.changes.get(change).state == "done")
+    await_state(service, change, "done")
     assert running()["edge-a"].ledger.messages == 1
 
 

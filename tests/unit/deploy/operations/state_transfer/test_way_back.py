@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from threading import Event
@@ -18,9 +19,10 @@ from tests.memory_fog import HASTY, MemoryKeeper
 from tests.service_helpers import LIMIT_S, broker, composition, engine
 from tests.service_helpers import job_body as job
 from tests.unit.deploy.operations.state_transfer.moves import (
-    SOON,
     apply,
     at,
+    await_state,
+    begin,
     deployed,
     feed,
     operation,
@@ -57,21 +59,38 @@ def test_what_ran_before_comes_back_when_its_state_cannot_be_carried(
     assert running()["edge-a"].ledger.messages == 1
 
 
-def test_the_way_back_goes_on_from_what_the_failed_one_has_taken(service: Service) -> None:
-    """It fails after a checkpoint: what that acknowledged is nowhere but in its state."""
+def move_to_slow_cloud(service: Service) -> str:
+    """Move A, which has taken a message, to the cloud, where its tasks do not start yet; the
+    change."""
     apply(service, at("edge-a"))
     feed(b"1")
     engine("cloud").hold_starts = True
-    change = service.compositions.apply(composition(at("cloud")), SOON).change
+    change = begin(service, at("cloud"))
     wait_for(lambda: len(engine("cloud").jobs) == 1)
+    return change
+
+
+def forget_at_status(kind: str, _: str) -> None:
+    if kind == "status":
+        engine("cloud").before = None
+        engine("cloud").forget_jobs()
+
+
+@pytest.mark.parametrize("before", [None, forget_at_status], ids=["failed", "and forgotten"])
+def test_the_way_back_goes_on_from_what_the_failed_one_has_taken(
+    service: Service, before: Callable[[str, str], None] | None
+) -> None:
+    """It fails after a checkpoint: what that acknowledged is nowhere but in its state."""
+    change = move_to_slow_cloud(service)
     (incarnation,) = engine("cloud").jobs.values()
     with World.current().lock:
         incarnation.open()
         World.current().feed("tcp://edge-a.test:1883", "A-in", [b"2"], "sensor")
         incarnation.work()
         incarnation.checkpoint()
+        engine("cloud").before = before
         engine("cloud").fail(incarnation.id, "no memory")
-    wait_for(lambda: service.changes.get(change).state == "failed")
+    await_state(service, change, "failed")
     assert running()["edge-a"].ledger.messages == 2
 
 
@@ -117,23 +136,20 @@ def test_a_start_that_never_gets_its_tasks_is_ended_before_the_way_back(
     feed(b"1")
     engine("cloud").hold_starts = True
     service.executions.patience = replace(HASTY, start_s=0.05)
-    change = service.compositions.apply(composition(at("cloud")), SOON).change
-    wait_for(lambda: service.changes.get(change).state == "failed")
+    change = begin(service, at("cloud"))
+    await_state(service, change, "failed")
     assert list(running()) == ["edge-a"]
     assert all(job.state.terminal for job in engine("cloud").jobs.values())
 
 
 def test_nothing_comes_back_while_the_target_does_not_answer(service: Service) -> None:
-    apply(service, at("edge-a"))
-    engine("cloud").hold_starts = True
-    change = service.compositions.apply(composition(at("cloud")), SOON).change
-    wait_for(lambda: len(engine("cloud").jobs) == 1)
+    change = move_to_slow_cloud(service)
     engine("cloud").unreachable = True
-    wait_for(lambda: service.changes.get(change).state == "blocked")
+    await_state(service, change, "blocked")
     assert not engine("edge-a").running()
     engine("cloud").unreachable = False
     engine("cloud").let_go()
-    wait_for(lambda: service.changes.get(change).state == "done")
+    await_state(service, change, "done")
     assert list(running()) == ["cloud"]
 
 
@@ -144,10 +160,10 @@ def test_a_start_that_its_engine_has_forgotten_fails_long_before_its_limit(
     feed(b"1")
     engine("cloud").hold_starts = True
     service.executions.patience = replace(HASTY, start_s=1000.0, forgotten_s=0.1)
-    change = service.compositions.apply(composition(at("cloud")), SOON).change
+    change = begin(service, at("cloud"))
     wait_for(lambda: len(engine("cloud").jobs) == 1)
     engine("cloud").forget_jobs()
-    wait_for(lambda: service.changes.get(change).state == "failed")
+    await_state(service, change, "failed")
     assert "cloud does not know it any more" in service.changes.get(change).error
     assert running()["edge-a"].ledger.messages == 1
 
@@ -231,7 +247,7 @@ def test_the_way_back_goes_on_from_what_a_forgotten_one_has_taken(
     apply(service, at("edge-a"))
     feed(b"1")
     look_on = _never_connected_at("cloud", monkeypatch, service, start_s=1000.0)
-    change = service.compositions.apply(composition(at("cloud")), SOON).change
+    change = begin(service, at("cloud"))
     wait_for(lambda: len(engine("cloud").running()) == 1 and deployed(service).accepted)
     feed(b"2")
     calls = count(1)
@@ -242,7 +258,7 @@ def test_the_way_back_goes_on_from_what_a_forgotten_one_has_taken(
 
     engine("cloud").before = forgets
     look_on.set()
-    wait_for(lambda: service.changes.get(change).state == "failed")
+    await_state(service, change, "failed")
     World.current().pump()
     assert running()["edge-a"].ledger.messages == 2
 
@@ -257,9 +273,8 @@ def leave_unanswered(service: Service) -> str:
             engine("edge-a").unreachable = engine("edge-a").hears = True
 
     engine("edge-a").before = fall_silent
-    desired = composition(at("edge-a", args=["--2"]))
-    change: str = service.compositions.apply(desired, SOON).change
-    wait_for(lambda: service.changes.get(change).state == "blocked")
+    change = begin(service, at("edge-a", args=["--2"]))
+    await_state(service, change, "blocked")
     engine("edge-a").before = None
     return change
 
@@ -289,7 +304,7 @@ def test_a_start_without_an_answer_that_ran_and_was_forgotten_is_not_sent_again(
 def test_the_way_back_goes_on_from_what_one_without_an_answer_has_taken(service: Service) -> None:
     change = leave_unanswered(service)
     restart_engine()
-    wait_for(lambda: service.changes.get(change).state == "failed")
+    await_state(service, change, "failed")
     assert running()["edge-a"].ledger.messages == 2
     assert "--2" not in running()["edge-a"].submission.args
 
@@ -312,30 +327,6 @@ def test_a_start_that_has_not_arrived_is_sent_again_where_nobody_can_look_for_ch
     assert running()["edge-a"].ledger.messages == 1
 
 
-def test_what_fails_and_is_forgotten_at_once_may_have_left_a_state(service: Service) -> None:
-    apply(service, at("edge-a"))
-    feed(b"1")
-    engine("cloud").hold_starts = True
-    change = service.compositions.apply(composition(at("cloud")), SOON).change
-    wait_for(lambda: len(engine("cloud").jobs) == 1)
-    (incarnation,) = engine("cloud").jobs.values()
-
-    def forgets(kind: str, _: str) -> None:
-        if kind == "status":
-            engine("cloud").before = None
-            engine("cloud").forget_jobs()
-
-    with World.current().lock:
-        incarnation.open()
-        World.current().feed("tcp://edge-a.test:1883", "A-in", [b"2"], "sensor")
-        incarnation.work()
-        incarnation.checkpoint()
-        engine("cloud").before = forgets
-        engine("cloud").fail(incarnation.id, "no memory")
-    wait_for(lambda: service.changes.get(change).state == "failed")
-    assert running()["edge-a"].ledger.messages == 2
-
-
 def test_a_plan_that_is_looked_at_takes_nothing_from_the_way_back(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,11 +334,11 @@ def test_a_plan_that_is_looked_at_takes_nothing_from_the_way_back(
     apply(service, at("edge-a"))
     feed(b"1")
     look_on = _never_connected_at("cloud", monkeypatch, service, start_s=1.0)
-    change = service.compositions.apply(composition(at("cloud")), SOON).change
+    change = begin(service, at("cloud"))
     wait_for(lambda: len(engine("cloud").running()) == 1 and deployed(service).accepted)
     assert service.composition_views.plan("c").operations == ()
     look_on.set()
-    wait_for(lambda: service.changes.get(change).state == "failed")
+    await_state(service, change, "failed")
     assert running()["edge-a"].ledger.messages == 1
     assert service.changes.get(change).error == (
         "cannot start A: all its tasks run at cloud, but its source is not connected to"
