@@ -20,6 +20,7 @@ from tests.waiting import wait_for
 COMMAND = [sys.executable, "-m", "speck.analyzer", "--serve", "--master", "local[2]"]
 
 
+@pytest.mark.alone
 @pytest.mark.long
 def test_the_next_application_starts_from_the_archive(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
