@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import tarfile
+import zlib
+from lzma import LZMAError
 
 from speck.binding import Artifact, ArtifactKind, Judgement
 from speck.model.values import show
@@ -52,6 +54,6 @@ def _tar_fault(artifact: Artifact, entry: str) -> str | None:
             member = tar.getmember(entry)
     except KeyError:
         return f"the archive has no file {show(entry)}"
-    except (tarfile.TarError, OSError, EOFError) as error:
+    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, LZMAError) as error:
         return f"the archive cannot be read: {error}"
     return None if member.isfile() and member.mode & 0o111 else f"{show(entry)} is not executable"

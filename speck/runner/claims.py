@@ -9,7 +9,7 @@ lease (`lease.py`) says whether it lives.
                   artifact      shared with the folder of artifacts, which may lose its own
                   program/      an archive of a program that Python does not run, unpacked
                   state/        the program's own; `checkpoint` in it is the number of its state
-                  run/          what it reports, and its exit status; not carried to other sites
+                  run/          for its run, and not carried to other sites (`owners.py`)
                   request       the number of the last checkpoint that was asked for
                   lease, log, log.1
 
@@ -22,8 +22,6 @@ import itertools
 import os
 import re
 import shutil
-import stat
-import tarfile
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -34,16 +32,24 @@ from uuid import uuid4
 
 from speck.errors import PermanentError
 from speck.runner.copying import copy_state
-from speck.runner.files import read_own, sync_folder, write_json
+from speck.runner.files import (
+    open_folder,
+    open_foreign,
+    read_own,
+    replace_file,
+    sync_folder,
+    write_json,
+)
+from speck.runner.owners import give_state, is_another, make_run
 from speck.runner.processes import ProgramSession
 from speck.runner.settings import Settings
+from speck.runner.unpacking import unpack_tar
 
 FOLDER = "programs"
 CHECKPOINT = "checkpoint"
 PROCESS, SPARK = "process", "spark"
 _LABEL = re.compile(r"[0-9a-z]{1,64}")
-_MOST_UNPACKED = 1 << 30
-_MOST_FILES = 20_000
+_HIGHEST = (1 << 64) - 1
 _KEPT = ("claim.json", "record.json", "state")
 _MEMORY_FLAG = "--memory-mb"
 
@@ -136,7 +142,7 @@ def make_claim(root: Path, claim: Claim, artifact: Path | None, owner: tuple[int
         raise TwiceError(f"{claim.label} has been started")
     fresh = root / f".{uuid4().hex}"
     fresh.mkdir(parents=True)
-    fresh.chmod(0o771 if _is_another(owner) else 0o750)  # programs reach what is theirs in it
+    fresh.chmod(0o771 if is_another(owner) else 0o750)  # programs reach what is theirs in it
     try:
         if artifact is not None:
             _fill(fresh, claim, artifact, owner)
@@ -159,48 +165,32 @@ def make_claim(root: Path, claim: Claim, artifact: Path | None, owner: tuple[int
 
 def _fill(folder: Path, claim: Claim, artifact: Path, owner: tuple[int, int]) -> None:
     base = _find_base(claim.base)
-    try:
-        os.link(artifact, folder / "artifact")
-    except FileNotFoundError:
-        raise PermanentError(f"the artifact {claim.artifact} is not here") from None
-    except OSError:
-        shutil.copyfile(artifact, folder / "artifact")
-    (folder / "artifact").chmod(0o644)
-    if tarfile.is_tarfile(artifact):
-        _unpack(artifact, folder / "program")
+    _take_artifact(artifact, folder / "artifact")
+    unpack_tar(folder / "artifact", folder / "program")
     if base is None:
         (folder / "state").mkdir()
     else:
-        copy_state(base, folder / "state", share=not _is_another(owner))
-    (folder / "run").mkdir(mode=0o700)
-    _hand_over(folder, owner)
+        copy_state(base, folder / "state", share=not is_another(owner))
+    make_run(folder, owner)
+    if is_another(owner):
+        give_state(folder / "state", owner)
 
 
-def _hand_over(folder: Path, owner: tuple[int, int]) -> None:
-    """Give a program its state. The state's group stays that of the folder, so that the agent,
-    whose group it is, reads and deletes it."""
-    uid, gid = owner
-    os.chown(folder / "run", uid, gid)
-    if not _is_another(owner):
-        return
-    group = folder.stat().st_gid
-    for inner, _, names in os.walk(folder / "state"):
-        os.chown(inner, uid, group)
-        os.chmod(inner, stat.S_ISGID | 0o770)
-        for name in names:
-            os.chown(Path(inner, name), uid, group)
-
-
-def take_back(folder: Path) -> None:
-    """Take the state of a program that has ended from its user, who may then be another program's.
-    Raises OSError."""
-    run = folder / "run"
-    if not run.exists() or run.stat().st_uid == os.geteuid():
-        return
-    for inner, _, names in os.walk(folder / "state"):
-        for path in (inner, *(os.path.join(inner, name) for name in names)):
-            os.chown(path, os.geteuid(), -1, follow_symlinks=False)
-    shutil.rmtree(run)
+def _take_artifact(artifact: Path, copy: Path) -> None:
+    """Share the artifact, or copy it where that cannot be. A link is none: it would lead to what
+    only the runner may read."""
+    try:
+        os.link(artifact, copy, follow_symlinks=False)
+    except FileNotFoundError:
+        raise PermanentError(f"the artifact {artifact.name} is not here") from None
+    except OSError:
+        shutil.copyfile(artifact, copy, follow_symlinks=False)
+    stream = open_foreign(copy)
+    if stream is None:
+        raise PermanentError(f"the artifact {artifact.name} is no file")
+    with stream:
+        os.fchmod(stream.fileno(), 0o644)
+        os.fsync(stream.fileno())
 
 
 def drop_program(folder: Path) -> None:
@@ -220,11 +210,6 @@ def strip(folder: Path) -> None:
                 path.unlink(missing_ok=True)
 
 
-def _is_another(owner: tuple[int, int]) -> bool:
-    """Whether a program has another user than the runner."""
-    return owner[0] != os.geteuid()
-
-
 def _find_base(location: str | None) -> Path | None:
     if location is None:
         return None
@@ -232,24 +217,6 @@ def _find_base(location: str | None) -> Path | None:
     if not (base / CHECKPOINT).is_file():
         raise PermanentError(f"no state is at {location}")
     return base
-
-
-def _unpack(archive: Path, target: Path) -> None:
-    """Unpack a tar archive. Raises PermanentError for one that reaches out of its folder, or is too
-    large."""
-    target.mkdir()
-    try:
-        with tarfile.open(archive) as tar:
-            total = count = 0
-            for member in tar:
-                total, count = total + member.size, count + 1
-                if total > _MOST_UNPACKED or count > _MOST_FILES:
-                    raise PermanentError(
-                        f"the archive holds over {_MOST_FILES} files or {_MOST_UNPACKED} bytes"
-                    )
-                tar.extract(member, target, filter="data")
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise PermanentError(f"the archive cannot be unpacked: {error}") from error
 
 
 def list_claims(root: Path) -> Mapping[str, tuple[Claim, Record]]:
@@ -266,28 +233,26 @@ def list_claims(root: Path) -> Mapping[str, tuple[Claim, Record]]:
 def read_checkpoint(state: Path) -> tuple[int, int] | None:
     """The number of a state and when it was written (Unix ms); None: it is not complete."""
     with suppress(OSError):
-        file = state / CHECKPOINT
-        status = file.lstat()
-        if stat.S_ISREG(status.st_mode) and status.st_size >= 8:
-            with file.open("rb") as stream:
-                return int.from_bytes(stream.read(8), "big"), status.st_mtime_ns // 1_000_000
+        stream = open_foreign(state / CHECKPOINT)
+        if stream is not None:
+            with stream:
+                content, status = stream.read(8), os.fstat(stream.fileno())
+            if len(content) == 8:
+                return int.from_bytes(content, "big"), status.st_mtime_ns // 1_000_000
     return None
 
 
 def raise_checkpoint(state: Path) -> None:
     """Number the state that a program has left as it ended, above what it has numbered itself."""
     number, _ = read_checkpoint(state) or (0, 0)
-    fresh = state / f".{CHECKPOINT}.new"
-    with fresh.open("wb") as out:
-        out.write((number + 1).to_bytes(8, "big"))
-        out.flush()
-        os.fsync(out.fileno())
-    status = state.stat()
-    if status.st_uid != os.geteuid():
-        os.chown(fresh, status.st_uid, status.st_gid)
-        fresh.chmod(0o640)
-    fresh.rename(state / CHECKPOINT)
-    sync_folder(state)
+    content = min(number + 1, _HIGHEST).to_bytes(8, "big")
+    with open_folder(state) as folder:
+        status = os.fstat(folder)
+        if status.st_uid == os.geteuid():
+            replace_file(folder, CHECKPOINT, content)
+        else:
+            owner = status.st_uid, status.st_gid
+            replace_file(folder, CHECKPOINT, content, mode=0o640, owner=owner)
 
 
 def now_ms() -> int:

@@ -4,6 +4,10 @@ was.
 Files that nobody may write to are shared (hard links): a program makes a file that will not change
 read-only. Databases of SQLite are copied by SQLite, with what their journals hold; the rest byte by
 byte.
+
+For a program with a user of its own nothing is shared, and databases are copied byte by byte with
+their journals, of which the program makes one again when it opens them: SQLite would follow what
+is written in a journal, with the rights of the runner.
 """
 
 from __future__ import annotations
@@ -16,44 +20,65 @@ from contextlib import closing
 from pathlib import Path
 
 from speck.errors import PermanentError
-from speck.runner.files import sync_folder
+from speck.runner.files import DEEPEST, open_folder, open_foreign, sync_folder
 
 _SQLITE = b"SQLite format 3\0"
-_JOURNALS = ("-wal", "-shm", "-journal")
+_INDEX = "-shm"
+"""Of a journal: made anew from it."""
+_JOURNALS = ("-wal", "-journal", _INDEX)
 _WRITABLE = 0o222
+_RIGHTS = 0o777
+_PIECE = 1 << 20
 _BUSY_S = 30.0
 
 
 def copy_state(base: Path, target: Path, *, share: bool = True) -> None:
     """Copy a state into a new folder, durably; without `share` all is copied, for a program
-    with a user of its own. Raises PermanentError for what is no regular file,
+    with a user of its own. Raises PermanentError for what is neither a file nor a folder,
     and OSError."""
+    with open_folder(base) as folder:
+        _copy_folder(folder, base, target, share)
+
+
+def _copy_folder(folder: int, source: Path, target: Path, share: bool, depth: int = 0) -> None:
+    """Copy an open folder; `source` is its path. What it holds may change meanwhile."""
+    if depth > DEEPEST:
+        raise PermanentError(f"cannot copy {source}: folders are nested more than {DEEPEST} deep")
     target.mkdir()
-    for folder, inner, names in os.walk(base):
-        source = Path(folder)
-        copy = target / source.relative_to(base)
-        for name in inner:
-            _require(source / name, stat.S_ISDIR)
-            (copy / name).mkdir()
-        databases = {name for name in names if _is_database(source / name)}
-        for name in names:
-            database = next((name.removesuffix(j) for j in _JOURNALS if name.endswith(j)), "")
-            if database not in databases:
-                _copy_file(source / name, copy / name, share, is_database=name in databases)
-        sync_folder(copy)
+    names = os.listdir(folder)
+    databases = {name for name in names if _is_database(folder, name)}
+    for name in names:
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            with open_folder(name, folder) as inner:
+                _copy_folder(inner, source / name, target / name, share, depth + 1)
+        elif not _is_left_out(name, databases, share):
+            _copy_file(folder, source / name, target / name, share, name in databases)
+    sync_folder(target)
 
 
-def _copy_file(source: Path, copy: Path, share: bool, *, is_database: bool) -> None:
-    mode = _require(source, stat.S_ISREG)
-    if share and not mode & _WRITABLE and _link(source, copy):
-        return
-    if is_database:
-        _copy_database(source, copy)
-    else:
-        shutil.copyfile(source, copy, follow_symlinks=False)
-    with copy.open("rb") as stream:
-        os.fsync(stream.fileno())
-    copy.chmod(stat.S_IMODE(mode))
+def _is_left_out(name: str, databases: set[str], share: bool) -> bool:
+    journal = next((each for each in _JOURNALS if name.endswith(each)), "")
+    if not journal or name.removesuffix(journal) not in databases:
+        return False
+    return share or journal == _INDEX
+
+
+def _copy_file(folder: int, source: Path, copy: Path, share: bool, is_database: bool) -> None:
+    stream = open_foreign(source.name, folder)
+    if stream is None:  # a link might lead to what the program may not read
+        raise PermanentError(f"cannot copy {source}: it is neither a file nor a folder")
+    with stream:
+        mode = os.fstat(stream.fileno()).st_mode
+        if share and not mode & _WRITABLE and _link(source, copy):
+            return
+        if share and is_database:
+            _copy_database(source, copy)
+        else:
+            with copy.open("xb") as out:
+                shutil.copyfileobj(stream, out, _PIECE)
+    with copy.open("rb") as done:
+        os.fsync(done.fileno())
+    copy.chmod(mode & _RIGHTS)
 
 
 def _link(source: Path, copy: Path) -> bool:
@@ -76,17 +101,9 @@ def _copy_database(source: Path, copy: Path) -> None:
         raise PermanentError(f"cannot copy the database {source}: {error}") from error
 
 
-def _is_database(file: Path) -> bool:
-    if not stat.S_ISREG(file.lstat().st_mode):
+def _is_database(folder: int, name: str) -> bool:
+    stream = open_foreign(name, folder)
+    if stream is None:
         return False
-    with file.open("rb") as stream:
+    with stream:
         return stream.read(len(_SQLITE)) == _SQLITE
-
-
-def _require(file: Path, is_right: object) -> int:
-    """The mode of a file. Raises PermanentError unless it is of the right kind: a link might lead
-    to what the program may not read."""
-    mode = file.lstat().st_mode
-    if not is_right(mode):  # type: ignore[operator]
-        raise PermanentError(f"cannot copy {file}: it is neither a file nor a folder")
-    return mode

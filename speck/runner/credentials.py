@@ -13,6 +13,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from speck.runner.files import open_folder, replace_file
+from speck.runner.owners import readable_by
+
 _BESIDE = ("ca", "cert", "key")
 _BROKERS = ("--source-broker", "--sink-broker")
 
@@ -36,24 +39,18 @@ def list_credentials(folder: Path, brokers: frozenset[tuple[str, str]]) -> dict[
     return wanted
 
 
-def copy_credentials(files: dict[str, Path], target: Path, uid: int, gid: int) -> None:
-    """Make a folder hold copies of these files, readable by one user alone, and nothing else."""
-    for file in target.iterdir():
-        if file.name not in files:
-            file.unlink()
-    for name, source in files.items():
-        with suppress(OSError):  # renewed this very moment: the next look takes it
-            content = source.read_bytes()
-            copy = target / name
-            if copy.exists() and copy.read_bytes() == content:
-                continue
-            fresh = target / f"{name}.new"
-            fresh.unlink(missing_ok=True)
-            descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
-            with os.fdopen(descriptor, "wb") as out:
-                out.write(content)
-            os.chown(fresh, uid, gid)
-            fresh.rename(copy)
+def copy_credentials(files: dict[str, Path], target: Path, owner: tuple[int, int]) -> None:
+    """Make a folder hold copies of these files and nothing else. The program of that user and group
+    reads them, and cannot write in the folder."""
+    mode, readers = readable_by(owner)
+    with open_folder(target) as folder:
+        for name in set(os.listdir(folder)) - set(files):
+            os.unlink(name, dir_fd=folder)
+        for name, source in files.items():
+            with suppress(OSError):  # renewed this very moment: the next look takes it
+                content, copy = source.read_bytes(), target / name
+                if not copy.is_file() or copy.read_bytes() != content:
+                    replace_file(folder, name, content, mode=mode, owner=readers, durable=False)
 
 
 def _read(file: Path) -> dict[str, str]:

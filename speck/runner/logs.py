@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import shutil
 from contextlib import suppress
 from pathlib import Path
+from typing import BinaryIO
 
 MOST = 2 << 20
 """Bytes of a log; twice as many are kept."""
@@ -18,16 +18,21 @@ def rotate(log: Path) -> None:
     is all of it if the disk takes no copy."""
     with suppress(OSError):
         if log.stat().st_size > MOST:
-            try:
-                _copy_end(log, log.with_name(f"{log.name}.1"))
-            finally:
-                os.truncate(log, 0)
+            flags = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+            with os.fdopen(os.open(log, flags), "r+b") as stream:
+                try:
+                    stream.seek(-MOST, os.SEEK_END)
+                    _keep(stream, log)
+                finally:
+                    os.ftruncate(stream.fileno(), 0)
 
 
-def _copy_end(log: Path, copy: Path) -> None:
-    with log.open("rb") as stream, copy.open("wb") as out:
-        stream.seek(-MOST, os.SEEK_END)
-        shutil.copyfileobj(stream, out)
+def _keep(end: BinaryIO, log: Path) -> None:
+    former = log.with_name(f"{log.name}.1")
+    former.unlink(missing_ok=True)
+    descriptor = os.open(former, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o640)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(end.read(MOST))
 
 
 def drop(log: Path) -> bool:

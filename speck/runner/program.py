@@ -18,6 +18,7 @@ from speck.runner.files import measure_folder, read_foreign
 from speck.runner.groups import Group
 from speck.runner.lease import acquire_lease, is_held
 from speck.runner.logs import drop, read_tail, rotate
+from speck.runner.owners import OWN, find_owner, list_users, make_run, take_back
 from speck.runner.processes import (
     Process,
     ProgramSession,
@@ -31,7 +32,15 @@ from speck.runner.processes import (
 )
 from speck.runner.reports import Report, parse_report
 from speck.runner.settings import Settings
-from speck.runner.starting import Start, give_up, let_go, open_log, renew_credentials
+from speck.runner.starting import (
+    CREDENTIALS,
+    Start,
+    give_up,
+    let_go,
+    open_log,
+    renew_credentials,
+    write_request,
+)
 
 Triggers = dict[str, dict[str, Any]]
 Failure = tuple[int, str, str]
@@ -139,8 +148,7 @@ class Program:
             self._change(triggers=self._close(trigger, failure=failure))
         else:
             self._requested += 1
-            (self.folder / "request.new").write_text(str(self._requested))
-            (self.folder / "request.new").rename(self.folder / "request")
+            write_request(self.folder, self._requested)
             entry = {"done": False, "location": None, "failure": None}
             waiting = self._with_trigger(trigger, {**entry, "request": self._requested})
             self._change(triggers=waiting)
@@ -205,7 +213,7 @@ class Program:
             self._look()
 
     def _read_report(self) -> None:
-        file = self.folder / "run/report.json"
+        file = self.folder / OWN / "report.json"
         with suppress(OSError):
             changed = file.lstat().st_mtime_ns
             if changed != self._reported:
@@ -282,7 +290,7 @@ class Program:
 
     def _read_exit(self) -> tuple[int | None, bool]:
         """The exit status, and whether the machine was shut down; None: it did not get to one."""
-        text = read_foreign(self.folder / f"run/exit.{self.record.starts}") or b""
+        text = read_foreign(self.folder / OWN / f"exit.{self.record.starts}") or b""
         status, *outside = text.split() or [b""]
         return (int(status) if status.isdigit() else None), bool(outside)
 
@@ -314,9 +322,9 @@ class Program:
         self._step_read = float("-inf")
         if self._group is not None:
             self._group.remove()
-        shutil.rmtree(self.folder / "run/credentials", ignore_errors=True)
+        shutil.rmtree(self.folder / CREDENTIALS, ignore_errors=True)
         claims.drop_program(self.folder)
-        claims.take_back(self.folder)
+        take_back(self.folder)
 
     def _kill(self) -> None:
         if self._group is not None:
@@ -340,8 +348,9 @@ class Program:
     # -- its start
 
     def _start(self) -> None:
-        if not self.state_folder.is_dir():
-            why = "its state is gone; without it, it does not start"
+        missing = self._find_missing()
+        if missing is not None:
+            why = f"{missing} is gone; without it, it does not start"
             self._end("failed", failures=self._list_failures(why))
             return
         lease = acquire_lease(self.folder / "lease")
@@ -351,6 +360,13 @@ class Program:
             self._spawn(lease)
         finally:
             os.close(lease)
+
+    def _find_missing(self) -> str | None:
+        if not self.state_folder.is_dir():
+            return "its state"
+        if self._settings.uids is None and not list_users(self.folder):
+            make_run(self.folder, (os.geteuid(), os.getegid()))  # programs can delete it then
+        return None if find_owner(self.folder) is not None else f"its folder {OWN}"
 
     def _spawn(self, lease: int) -> None:
         """Start the shim, record that, and only then let it start the program: a runner that dies

@@ -37,6 +37,7 @@ from speck.runner.cores import count_cores
 from speck.runner.files import write_json
 from speck.runner.groups import find_groups
 from speck.runner.lease import acquire_lease
+from speck.runner.owners import list_users
 from speck.runner.program import Program
 from speck.runner.settings import Settings
 from speck.runner.spark import find_spark
@@ -251,10 +252,7 @@ class Runner:
         """A user that no program has whose files are still there."""
         if not self._ids:
             return os.geteuid(), os.getegid()
-        taken = set()
-        for folder in self._root.iterdir():
-            with suppress(OSError):
-                taken.add((folder / "run").stat().st_uid)
+        taken = {user for folder in self._root.iterdir() for user in list_users(folder)}
         free = next((each for each in self._ids if each not in taken), None)
         if free is None:
             raise PermanentError(

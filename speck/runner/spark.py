@@ -14,9 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from speck.errors import PermanentError
+from speck.runner.owners import SCRATCH
 
-SCRATCH = "run/spark"
-"""Where Spark keeps what it needs while it runs, in a program's folder."""
 _KEPT = ("JAVA_HOME",)
 _LEAST_HEAP_MB = 256
 _CONF = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,9 +12,18 @@ from pathlib import Path
 
 from speck.runner.claims import Claim
 from speck.runner.credentials import copy_credentials, find_brokers, list_credentials
-from speck.runner.files import write_json
+from speck.runner.files import delete_folder, open_folder, replace_file, write_json
+from speck.runner.owners import (
+    OWN,
+    SCRATCH,
+    find_owner,
+    is_another,
+    make_own,
+    make_readable,
+    readable_by,
+)
 from speck.runner.settings import Settings
-from speck.runner.spark import SCRATCH, describe_spark
+from speck.runner.spark import describe_spark
 
 _LAUNCH = Path(__file__).with_name("launch.py").read_text()
 _SHIM = """
@@ -32,6 +40,8 @@ the program's exit status, which only a parent is told, also where the runner is
 never sends it a signal: if it gets one, the machine is being shut down, and the program has not
 ended by itself."""
 
+CREDENTIALS = "run/credentials"
+_START = "run/start.json"
 _KEPT = ("TZ", "SPECK_MQTT_VIA")
 """What a program sees of the runner's environment."""
 
@@ -47,9 +57,12 @@ class Start:
 
     def spawn(self, lease: int, log: FileIO) -> subprocess.Popen[bytes]:
         """Start the shim, which waits for `let_go`. Raises OSError."""
-        self._write_start()
-        uid, gid = _find_owner(self.folder)
-        is_other = uid != os.geteuid()
+        owner = find_owner(self.folder)
+        if owner is None:
+            raise FileNotFoundError(f"{self.folder / OWN} is gone")
+        self._write_start(owner)
+        uid, gid = owner
+        is_other = is_another(owner)
         return subprocess.Popen(
             ["/bin/sh", "-c", _SHIM, "speck-program", *self._command()],
             stdin=subprocess.PIPE,
@@ -65,45 +78,43 @@ class Start:
             extra_groups=[] if is_other else None,
         )
 
-    def _write_start(self) -> None:
-        for old in (self.folder / "run").glob("exit.*"):
-            old.unlink()
-        start = self.folder / "run/start.json"
+    def _write_start(self, owner: tuple[int, int]) -> None:
+        for old in (self.folder / OWN).glob("exit.*"):
+            with suppress(IsADirectoryError):
+                old.unlink()
         about = {"artifact": str(self.folder / "artifact"), "entry": self.claim.entry}
-        write_json(start, {**about, "args": self.claim.args}, durable=False)
-        start.chmod(0o400)
-        os.chown(start, *_find_owner(self.folder))
+        start = {**about, "args": self.claim.args}
+        mode, readers = readable_by(owner)
+        write_json(self.folder / _START, start, mode=mode, owner=readers, durable=False)
         renew_credentials(self.folder, self.claim, self.settings)
         if self.claim.has_spark:  # what a killed one has left there is of no use
-            scratch = self.folder / SCRATCH
-            shutil.rmtree(scratch, ignore_errors=True)
-            scratch.mkdir(mode=0o700)
-            os.chown(scratch, *_find_owner(self.folder))
+            delete_folder(self.folder / SCRATCH)
+            make_own(self.folder / SCRATCH, owner)
 
     def _command(self) -> Sequence[str]:
-        exit_file = str(self.folder / f"run/exit.{self.number}")
+        exit_file = str(self.folder / OWN / f"exit.{self.number}")
         unpacked = self.folder / "program"
         if unpacked.is_dir():
             return [exit_file, str(unpacked / self.claim.entry), *self.claim.args]
-        start = str(self.folder / "run/start.json")
+        start = str(self.folder / _START)
         return [exit_file, self.settings.python, "-u", "-P", "-c", _LAUNCH, start]
 
     def _environment(self) -> Mapping[str, str]:
-        run = str(self.folder / "run")
+        own = str(self.folder / OWN)
         return {
             **{name: os.environ[name] for name in _KEPT if name in os.environ},
             "PATH": "/usr/local/bin:/usr/bin:/bin",
             "LANG": "C.UTF-8",
-            "HOME": run,
-            "TMPDIR": run,
+            "HOME": own,
+            "TMPDIR": own,
             "PYTHONDONTWRITEBYTECODE": "1",
             "PYTHONNOUSERSITE": "1",
             "MALLOC_ARENA_MAX": "2",
             "SPECK_STATE_DIR": str(self.folder / "state"),
-            "SPECK_REPORT": f"{run}/report.json",
+            "SPECK_REPORT": f"{own}/report.json",
             "SPECK_REQUEST": str(self.folder / "request"),
             "SPECK_START": str(self.number),
-            "SPECK_CREDENTIALS_DIR": f"{run}/credentials",
+            "SPECK_CREDENTIALS_DIR": str(self.folder / CREDENTIALS),
             **self._describe_spark(),
         }
 
@@ -119,6 +130,13 @@ def open_log(folder: Path) -> FileIO:
     """The log of a program, to append to. Raises OSError."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     return FileIO(os.open(folder / "log", flags, 0o640), "ab")
+
+
+def write_request(folder: Path, number: int) -> None:
+    """Tell a program which checkpoint is asked for; any user may read the number. Raises
+    OSError."""
+    with open_folder(folder) as inside:
+        replace_file(inside, "request", str(number).encode(), mode=0o644, durable=False)
 
 
 def let_go(shim: subprocess.Popen[bytes]) -> None:
@@ -137,16 +155,10 @@ def give_up(shim: subprocess.Popen[bytes]) -> None:
 
 def renew_credentials(folder: Path, claim: Claim, settings: Settings) -> None:
     """Give a program the credentials of its brokers as they are now; there may be none."""
-    target, owner = folder / "run/credentials", _find_owner(folder)
-    target.mkdir(mode=0o700, exist_ok=True)
-    os.chown(target, *owner)
-    if settings.credentials is None:
+    target, owner = folder / CREDENTIALS, find_owner(folder)
+    if owner is None:  # an older runner has started it
         return
-    files = list_credentials(settings.credentials, find_brokers(claim.args))
-    copy_credentials(files, target, *owner)
-
-
-def _find_owner(folder: Path) -> tuple[int, int]:
-    """The user and group of a program: those of the folder that was made for it."""
-    status = (folder / "run").stat()
-    return status.st_uid, status.st_gid
+    make_readable(target, owner)
+    if settings.credentials is not None:
+        files = list_credentials(settings.credentials, find_brokers(claim.args))
+        copy_credentials(files, target, owner)

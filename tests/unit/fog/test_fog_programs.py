@@ -48,7 +48,7 @@ def test_programs_run_in_a_fog_and_end_with_it(fog: Fog) -> None:
         wait_for(lambda: engine.status(job) is state, f"the program to be {state}", 60)
 
     awaits(RunState.RUNNING)
-    pid = int((state / f"programs/{job}/run/child").read_text())
+    pid = int((state / f"programs/{job}/run/own/child").read_text())
     fog.kill("edge-a", "runner")
     assert Path(f"/proc/{pid}").exists(), "programs outlive it"
     fog.start("edge-a")

@@ -21,12 +21,13 @@ def test_a_program_gets_those_of_its_own_brokers(tmp_path: Path) -> None:
     assert sorted(files) == ["here", "there", "there.pem"]
 
     (own / "other").write_text("of an earlier day")
-    copy_credentials(files, own, os.getuid(), os.getgid())
+    copy_credentials(files, own, (os.getuid(), os.getgid()))
     assert sorted(file.name for file in own.iterdir()) == ["here", "there", "there.pem"]
     assert {file.stat().st_mode & 0o777 for file in own.iterdir()} == {0o400}
 
     (site / "here").write_text("user=a\npassword=2\naddress=tcp://here\n")
-    copy_credentials(list_credentials(site, find_brokers(ARGS)), own, os.getuid(), os.getgid())
+    files = list_credentials(site, find_brokers(ARGS))
+    copy_credentials(files, own, (os.getuid(), os.getgid()))
     assert "password=2" in (own / "here").read_text()
 
 

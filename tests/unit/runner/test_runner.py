@@ -359,7 +359,8 @@ def test_each_program_may_have_a_user_of_its_own(tmp_path_factory: pytest.TempPa
         uids = [Path(f"/proc/{place.main(job).pid}").stat().st_uid for job in (one, other)]
         assert sorted(uids) == [61000, 61001]
         run, state = folder / f"programs/{one}/run", folder / f"programs/{one}/state"
-        assert run.stat().st_mode & 0o077 == 0
+        assert run.stat().st_mode & 0o007 == 0
+        assert (run / "own").stat().st_mode & 0o077 == 0
         assert state.stat().st_mode & 0o007 == 0
         assert (state / "starts").stat().st_gid == folder.stat().st_gid
         with pytest.raises(EngineRefusedError, match="no user is free for it"):
