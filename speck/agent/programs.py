@@ -51,6 +51,7 @@ class Programs:
     def __init__(self, state_folder: Path):
         self._folder = state_folder / FOLDER
         self._storing = threading.Lock()
+        self._seen = (0.0, 0.0, 0.0)
 
     def watch(
         self, command: Mapping[str, Any], report: Report, cancellation: threading.Event
@@ -68,9 +69,19 @@ class Programs:
             now = time.monotonic()
             if at_s is not None and (at_s != before or now - reported_at >= _TELL_S):
                 before, reported_at = at_s, now
-                report({"state": "working", "status": status, "age_s": max(0, time.time() - at_s)})
+                age_s = self._find_age_s(at_s)
+                report({"state": "working", "status": status, "age_s": age_s})
             cancellation.wait(_LOOK_S)
         return {}
+
+    def _find_age_s(self, at_s: float) -> float:
+        """How old a status is that was written at `at_s`: from the moment it is first seen by a
+        clock that nobody sets."""
+        now = time.monotonic()
+        if at_s != self._seen[0]:
+            self._seen = at_s, now, max(0.0, time.time() - at_s)
+        _, seen_at, age_s = self._seen
+        return age_s + now - seen_at
 
     def order(self, command: Mapping[str, Any], _: Report, cancellation: threading.Event) -> Json:
         """Hand an order to the runner and wait for its answer. The same order again gets the same
@@ -80,11 +91,12 @@ class Programs:
             raise PermanentError(f"cannot give the order {name!r}: invalid name")
         order, answer = self._folder / "orders" / name, self._folder / "answers" / name
         self._sweep()
-        until = time.time() + _ORDER_S
+        deadline = time.monotonic() + _ORDER_S
         if not (order.exists() or answer.exists()):
+            until = time.time() + _ORDER_S
             _write(order, json.dumps({"until": until, "order": command["order"]}).encode())
         while (content := _read(answer)) is None:
-            if cancellation.is_set() or time.time() > until:
+            if cancellation.is_set() or time.monotonic() > deadline:
                 order.unlink(missing_ok=True)
                 why = "it was withdrawn" if cancellation.is_set() else "nobody takes the order"
                 raise TransientError(f"cannot wait for the engine's answer: {why}")

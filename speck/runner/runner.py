@@ -34,7 +34,7 @@ from speck.runner.claims import (
     strip,
 )
 from speck.runner.cores import count_cores
-from speck.runner.files import write_json
+from speck.runner.files import read_own, write_json
 from speck.runner.groups import find_groups
 from speck.runner.lease import acquire_lease
 from speck.runner.owners import list_users
@@ -61,7 +61,7 @@ class Runner:
         self._settings = settings
         root = settings.state_folder.resolve()
         self._root, self._engine = root / PROGRAMS, root / FOLDER
-        self._turn = now_ms()
+        self._turn = max(now_ms(), _find_last_turn(self._engine) + 1)
         self._stopping = threading.Event()
         self._making = ThreadPoolExecutor(1, "claims")
         self._made: dict[str, Future[Program | None]] = {}
@@ -319,6 +319,14 @@ class Runner:
                     with suppress(FileNotFoundError):
                         artifacts[file.name] = int(file.stat().st_mtime * 1000)
         return artifacts
+
+
+def _find_last_turn(engine: Path) -> int:
+    """The last turn that an earlier runner has reported, 0 if there was none: whoever has seen it
+    believes no lower one, and the machine's clock may have been set back since."""
+    files = [engine / "status.json", *(engine / "answers").glob("*")]
+    turns = [(read_own(file) or {}).get("turn") for file in files]
+    return max((turn for turn in turns if isinstance(turn, int)), default=0)
 
 
 def _shorten(programs: list[dict[str, Any]]) -> list[dict[str, Any]]:

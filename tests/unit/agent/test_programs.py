@@ -122,6 +122,29 @@ def test_a_status_that_is_too_large_is_reported_until_it_is_small_again(
         watch.result()
 
 
+def test_a_status_grows_old_also_while_the_clock_is_set_back(
+    runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (runner.folder / "status.json").write_text("{}")
+    monkeypatch.setattr(programs, "_TELL_S", 0.0)
+    reports: list[Any] = []
+    over, agent = threading.Event(), Programs(runner.folder.parent)
+    real = time.time
+    with ThreadPoolExecutor(1) as pool:
+        for _ in range(2):  # the service may watch anew
+            over.clear()
+            watch = pool.submit(agent.watch, {}, reports.append, over)
+            wait_for(lambda: reports, "a report")
+            monkeypatch.setattr(time, "time", lambda: real() - 3600)
+            before = len(reports)
+            wait_for(lambda before=before: len(reports) > before + 3, "later reports")
+            over.set()
+            watch.result()
+    ages = [report["age_s"] for report in reports]
+    assert ages == sorted(ages)
+    assert ages[-1] > 0.3
+
+
 def test_an_artifact_that_is_sent_by_several_at_once_is_stored(tmp_path: Path) -> None:
     """As by several starts of one program: each piece may arrive more than once."""
     stored, senders = Programs(tmp_path), 8

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -98,6 +99,22 @@ def test_a_runner_that_can_write_nothing_sees_to_its_programs(place: Place) -> N
         wait_for(lambda: len(place.starts(job)) == 2, "another start", 30)
         assert place.local.is_there
     place.await_state(job, RunState.RUNNING)
+
+
+@pytest.mark.parametrize("lost", ["status.json", "answers"])
+def test_a_runner_is_believed_though_the_clock_was_set_back(
+    place: Place, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    """As after a reboot of a machine that has no clock of its own, whose disk has lost something
+    as it went down."""
+    job = place.run()
+    place.local.leave()
+    path = place.folder / "engine" / lost
+    shutil.rmtree(path) if path.is_dir() else path.unlink()
+    monkeypatch.setattr(loop, "now_ms", lambda: claims.now_ms() - 3_600_000)
+    place.local.come()
+    assert place.engine.status(job) is RunState.RUNNING
+    assert place.stop(job).failure is None
 
 
 def test_an_order_that_cannot_be_recorded_has_no_effect(place: Place) -> None:
