@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from speck_link.kafka.address import LOG_SCHEMES, AddressError, check_topic, normalize
 from speck_link.taken import Entry, Until, parse_hand_over
 
-_SCHEMES = ("tcp", "mqtt", "ssl", "mqtts")
+_SCHEMES = ("tcp", "mqtt", "ssl", "mqtts", *LOG_SCHEMES)
 _DURATION = re.compile(r"(\d{1,9})\s*(ms|s|m|min|h|d)")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 NAMES = frozenset(
@@ -100,6 +101,11 @@ class Link:
         return f"{self.topic} at {self.broker}"
 
 
+def keeps_log(broker: str) -> bool:
+    """Whether a link there is a log, in which readers have places, as of Kafka."""
+    return broker.partition("://")[0].lower() in LOG_SCHEMES
+
+
 @dataclass(frozen=True)
 class Contract:
     """What the arguments say of the job's two links."""
@@ -137,27 +143,23 @@ def read_contract(arguments: Arguments) -> Contract:
     """Raises ArgumentFaultError naming what is missing or wrong."""
     client_id = arguments.get("client-id")
     sink_id = arguments.get("sink-client-id", f"{client_id}-out")
-    for name in ("source-broker", "sink-broker"):
-        scheme = arguments.get(name).partition("://")[0].lower()
-        if scheme not in _SCHEMES:
-            raise ArgumentFaultError(
-                f'cannot use --{name} "{arguments.get(name)}": this client reads and writes MQTT'
-                f" ({', '.join(_SCHEMES)}), not {scheme}"
-            )
-    source = Link(arguments.get("source-broker"), arguments.get("source-topic"), client_id)
-    sink = Link(arguments.get("sink-broker"), arguments.get("sink-topic"), sink_id)
+    source = _read_link(arguments, "source", client_id)
+    sink = _read_link(arguments, "sink", sink_id)
     if "port" in arguments.values:
         raise ArgumentFaultError("cannot use --port: this client writes to one link")
+    one_by_one = keeps_log(sink.broker)  # Kafka's client makes batches of its own
     try:
         taken = parse_hand_over("taken", arguments.get("taken", ""))
         until = Until(parse_hand_over("until", arguments.get("until", "")))
     except ValueError as error:
         raise ArgumentFaultError(str(error)) from error
+    batch_records = arguments.get_number("batch-records", 1, 1, 10_000)
+    compression = arguments.choose("compression", "none", "none", "zstd")
     return Contract(
         job_name=arguments.get("job-name"),
         source=source,
         sink=sink,
-        producer=producer_of(sink_id.removesuffix("-out")),
+        producer=producer_of_sink(sink_id),
         attempt=arguments.get_number("epoch", 0, 0, 1 << 40),
         delivery=arguments.choose(
             "delivery", "at_least_once", "at_most_once", "at_least_once", "exactly_once"
@@ -171,11 +173,33 @@ def read_contract(arguments: Arguments) -> Contract:
         resend_s=arguments.get_seconds("resend-window", 15.0),
         resend_bytes=arguments.get_number("resend-bytes", 4 << 20),
         resend_state_bytes=arguments.get_number("resend-state-bytes", 1_000_000),
-        batch_records=arguments.get_number("batch-records", 1, 1, 10_000),
+        batch_records=1 if one_by_one else batch_records,
         linger_s=max(1, arguments.get_number("linger-ms", 0, 0, 60_000)) / 1000,
-        zstd=arguments.choose("compression", "none", "none", "zstd") == "zstd",
+        zstd=compression == "zstd" and not one_by_one,
         checkpoint_s=arguments.get_seconds("checkpoint-interval", 1.0, positive=True),
     )
+
+
+def _read_link(arguments: Arguments, end: str, client_id: str) -> Link:
+    name = f"{end}-broker"
+    broker, topic = arguments.get(name), arguments.get(f"{end}-topic")
+    scheme = broker.partition("://")[0].lower()
+    if scheme not in _SCHEMES:
+        raise ArgumentFaultError(
+            f'cannot use --{name} "{broker}": this client reads and writes links over MQTT'
+            f" and Kafka ({', '.join(f'{each}://' for each in _SCHEMES)})"
+        )
+    if not keeps_log(broker):
+        return Link(broker, topic, client_id)
+    try:
+        link = Link(normalize(broker), topic, client_id)
+    except AddressError as error:
+        raise ArgumentFaultError(f"cannot use --{name}: {error}") from error
+    try:
+        check_topic(topic, link.broker)
+    except AddressError as error:
+        raise ArgumentFaultError(f"cannot use --{end}-topic: {error}") from error
+    return link
 
 
 def producer_of(client_id: str) -> str:
@@ -183,6 +207,16 @@ def producer_of(client_id: str) -> str:
     name = client_id.removeprefix("speck-")
     before, dash, _ = name.rpartition("-")
     return before if dash and before else name
+
+
+def producer_of_sink(client_id: str) -> str:
+    """The same for the client id of a sink, which may end with `-out`."""
+    return producer_of(client_id.removesuffix("-out"))
+
+
+def producer_in_port(client_id: str) -> str:
+    """The producer of one link of a port that has several."""
+    return client_id.removeprefix("speck-").removesuffix("-out")
 
 
 def via(broker: str, routes: str) -> tuple[str, int, bool]:
@@ -204,9 +238,3 @@ def _split(text: str, port: int) -> tuple[str, int]:
     if not colon or not digits.isdecimal():
         host, digits = text, str(port)
     return host.strip("[]"), int(digits)
-
-
-def read_credentials(lines: str) -> Mapping[str, str]:
-    """The fields of a file of `key=value` lines."""
-    pairs = (line.partition("=") for line in lines.splitlines() if "=" in line)
-    return {key.strip(): value.strip() for key, _, value in pairs}

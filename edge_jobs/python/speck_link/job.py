@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from speck_link import brokers
 from speck_link.arguments import NAMES, ArgumentFaultError, Arguments, Link, read_contract
 from speck_link.batches import load_zstd
 from speck_link.messages import SENT, UNSENT, Builder, Message, choose_epoch, most_batch_bytes
@@ -26,6 +27,7 @@ from speck_link.sink import Sink
 from speck_link.source import Source
 from speck_link.state import Row, State, Table
 from speck_link.taken import TakenNumbers
+from speck_link.transport import End, Position, ReaderOpener, WriterOpener
 from speck_link.window import ResendWindow
 
 _READY_S = 10.0
@@ -65,8 +67,16 @@ class _Function(Program):
 class Job:
     """One run of a program; `run` returns when it was asked to stop."""
 
-    def __init__(self, program: Program, words: Sequence[str], folder: Path) -> None:
+    def __init__(
+        self,
+        program: Program,
+        words: Sequence[str],
+        folder: Path,
+        open_reader: ReaderOpener = brokers.open_reader,
+        open_writer: WriterOpener = brokers.open_writer,
+    ) -> None:
         """Raises ArgumentFaultError, sqlite3.Error and OSError."""
+        self._open_reader, self._open_writer = open_reader, open_writer
         self.arguments = Arguments(words)
         self.contract = contract = read_contract(self.arguments)
         self.counters: Counter[str] = Counter()
@@ -76,10 +86,9 @@ class Job:
         self._program = program
         self._state = State(folder)
         self._reporter = Reporter()
-        taken = self._state.fact("taken")
-        self._source = Source(contract, TakenNumbers.from_json(taken) if taken else TakenNumbers())
+        self._source = self._restore_source()
         window = ResendWindow(contract.resend_s, contract.resend_bytes, contract.resend_state_bytes)
-        self._sink = Sink(contract, contract.sink, window)
+        self._sink = Sink(contract, contract.sink, window, open_writer)
         self._link = _name_link(contract.sink)
         self._restore_sink()
         self._builder = Builder(contract.batch_records, zstd=contract.zstd)
@@ -90,7 +99,7 @@ class Job:
         self._reported = float("-inf")
         self._flushing: float | None = None
         self._request = self._completed_request = 0
-        self._stored: tuple[int, str | None, int] | None = None
+        self._stored: tuple[int, str | None, int, Position] | None = None
         self._busy_s = self._idle_s = self._held_s = 0.0
         self._checkpoint_ms = 0
 
@@ -102,6 +111,12 @@ class Job:
         self._stopping = True
 
     # -- what was before
+
+    def _restore_source(self) -> Source:
+        taken = self._state.fact("taken")
+        position = json.loads(self._state.fact("position") or "{}")
+        numbers = TakenNumbers.from_json(taken) if taken else TakenNumbers()
+        return Source(self.contract, numbers, position, self._open_reader)
 
     def _restore_sink(self) -> None:
         """Go on with the numbers of the state, and with what is left to publish."""
@@ -129,15 +144,15 @@ class Job:
         for name in links:
             link = Link(*json.loads(name))
             window = ResendWindow(self.contract.resend_s, self.contract.resend_bytes, 0)
-            sink = Sink(self.contract, link, window)
+            sink = Sink(self.contract, link, window, self._open_writer)
             for row in self._elsewhere:
                 if row[1] == name and row[7] == UNSENT:
                     sink.add(Message.from_row(row))
             while not (sink.announce() or self._stopping):
-                self._wait((sink,), _TICK_S)
+                self._wait((sink.writer,), _TICK_S)
                 sink.tend(time.monotonic())
-                self._report(time.monotonic(), sink.problem)
-            sink.disconnect()
+                self._report(time.monotonic(), sink.writer.problem)
+            sink.writer.disconnect()
             self._sink.lost += sink.lost
         if not self._stopping:
             gone = [row[0] for row in self._elsewhere]
@@ -156,7 +171,7 @@ class Job:
         while not (self._stopping and self._flushing is None):
             began = time.perf_counter()
             now = time.monotonic()
-            self._source.tend(now)
+            self._source.reader.tend(now)
             self._sink.tend(now)
             if self._flushing is None:
                 self._take_some()
@@ -166,7 +181,7 @@ class Job:
             self._send_what_waited(now)
             self._go_on_with_checkpoint(now)
             self._report(now)
-            waited = self._wait((self._source, self._sink), self._find_pause())
+            waited = self._wait(self._ends, self._find_pause())
             self._count_time(time.perf_counter() - began, waited)
         self._finish()
 
@@ -174,7 +189,8 @@ class Job:
         """Add up a turn of so many seconds, of which it waited some: for input, or, if its input
         cannot be taken before the sink's broker has more of its output, for that."""
         self._busy_s += spent - waited
-        if self._is_held or (self._flushing is not None and self._source.has_waiting):
+        has_waiting = self._source.reader.has_waiting
+        if self._is_held or (self._flushing is not None and has_waiting):
             self._held_s += waited
         else:
             self._idle_s += waited
@@ -185,19 +201,24 @@ class Job:
 
     def _take_some(self) -> None:
         for _ in range(_AT_ONCE):
-            if not self._source.has_waiting or self._is_held:
+            if not self._source.reader.has_waiting or self._is_held:
                 return
             for record in self._source.take():
                 self._write_all(self._program.process(record))
 
     def _find_pause(self) -> float:
-        if self._source.has_waiting and not self._is_held and self._flushing is None:
+        has_waiting = self._source.reader.has_waiting
+        if has_waiting and not self._is_held and self._flushing is None:
             return 0.0
         return min(_TICK_S, self.contract.linger_s) if len(self._builder) else _TICK_S / 4
 
-    def _wait(self, ends: Sequence[Source | Sink], pause_s: float) -> float:
+    @property
+    def _ends(self) -> tuple[End, End]:
+        return self._source.reader, self._sink.writer
+
+    def _wait(self, ends: Sequence[End], pause_s: float) -> float:
         """Wait for something to read or write, and do it; returns the seconds that it waited."""
-        reads = [each for each in ends if each.fileno() >= 0 and not _is_full(each)]
+        reads = [each for each in ends if each.fileno() >= 0 and not each.is_full]
         writes = [each for each in ends if each.fileno() >= 0 and each.wants_write()]
         began = time.perf_counter()
         try:
@@ -264,14 +285,13 @@ class Job:
 
     def _complete(self, now: float) -> None:
         """All that was taken has led to what was sent: store it, and say so."""
-        covered, connection = self._source.cover(), self._source.connections
+        position = self._source.reader.position()
         before = self._sink.first_pending
         fresh, gone = self._sink.window.store(before)
         rows = [message.to_row(self._link, SENT) for message in fresh]
         rows += [message.to_row(self._link, UNSENT) for message in self._held]
-        number = self._store(rows, gone)
-        self._source.acknowledge(covered, connection)
-        self._source.announce(number)
+        number = self._store(rows, gone, position)
+        self._source.complete(number, position)
         held, self._held, self._held_bytes = self._held, [], 0
         for message in held:
             self._sink.add(message)
@@ -282,8 +302,8 @@ class Job:
             self._completed_request = self._request
             self._reported = float("-inf")
 
-    def _store(self, rows: list[Row], gone: list[int]) -> int:
-        content = self._source.taken.messages, self._source.mark, self._number
+    def _store(self, rows: list[Row], gone: list[int], position: Position) -> int:
+        content = self._source.taken.messages, self._source.mark, self._number, position
         if content == self._stored and not (rows or gone or self._state.has_changed):
             return self._state.touch()
         self._stored = content
@@ -294,7 +314,11 @@ class Job:
             "exact": self.contract.is_exact,
             "place": self._place,
         }
-        facts = {"taken": self._source.taken.to_json(), "sink": json.dumps(sink)}
+        facts = {
+            "taken": self._source.taken.to_json(),
+            "position": json.dumps(position),
+            "sink": json.dumps(sink),
+        }
         return self._state.commit(facts, rows, gone)
 
     # -- the end
@@ -302,22 +326,22 @@ class Job:
     def _finish(self) -> None:
         """Take a last checkpoint; under exactly_once the last records go out after it, and another
         one says that they have."""
-        ends = (self._source, self._sink)
+        reader = self._source.reader
         if len(self._builder):
             self._build()
         if self.contract.is_exact:
             self._complete(time.monotonic())
         while not self._sink.announce():
-            self._wait(ends, _TICK_S / 4)
+            self._wait(self._ends, _TICK_S / 4)
             now = time.monotonic()
-            self._source.tend(now)
+            reader.tend(now)
             self._sink.tend(now)
         self._complete(time.monotonic())
         until = time.monotonic() + _LAST_S
-        while time.monotonic() < until and not self._source.has_told_all:
-            self._wait((self._source,), _TICK_S / 4)
-            self._source.tend(time.monotonic())
-        for each in ends:
+        while time.monotonic() < until and not reader.has_reported:
+            self._wait((reader,), _TICK_S / 4)
+            reader.tend(time.monotonic())
+        for each in self._ends:
             each.disconnect()
         self._state.close()
 
@@ -328,23 +352,24 @@ class Job:
             return
         self._reported = now
         source, sink = self._source, self._sink
+        reader, writer = source.reader, sink.writer
         waited = now - self._began > _READY_S
         self._reporter.write(
-            ready=source.ready and (sink.ready or waited),
+            ready=reader.ready and (writer.ready or waited),
             request=self._completed_request,
             interval_ms=int(self.contract.checkpoint_s * 1000),
-            connected=source.ready,
-            problem=problem or source.problem or sink.problem or sink.refusal,
+            connected=reader.ready,
+            problem=problem or reader.problem or writer.problem or sink.refusal,
             records_in=source.records_in,
             records_out=sink.records_sent,
             bytes_in=source.bytes_in,
-            bytes_out=sink.bytes_sent,
+            bytes_out=writer.bytes_sent,
             busy_ms=self._busy_s * 1000,
             idle_ms=self._idle_s * 1000,
             back_pressured_ms=self._held_s * 1000,
             left_out=sink.left_out,
             lost=sink.lost,
-            dropped=source.dropped,
+            dropped=reader.dropped,
             checkpoint_ms=self._checkpoint_ms,
             counters={
                 **self.counters,
@@ -352,15 +377,11 @@ class Job:
                 "batchesUnreadable": source.unreadable,
                 "messagesMissing": source.taken.missing,
                 "messagesLost": source.taken.lost,
-                "sessionsLost": source.sessions_lost,
+                "sessionsLost": reader.sessions_lost,
                 "recordsResent": sink.resent,
                 "resendWindowCut": sink.window.cut,
             },
         )
-
-
-def _is_full(end: Source | Sink) -> bool:
-    return isinstance(end, Source) and end.is_full
 
 
 def _name_link(link: Link) -> str:

@@ -2,67 +2,39 @@
 
 from __future__ import annotations
 
-import struct
 import sys
 import time
 from collections import deque
 from typing import Any
 
-from paho.mqtt.client import Client, MQTTMessage
-from paho.mqtt.enums import MQTTErrorCode
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
-from paho.mqtt.subscribeoptions import SubscribeOptions
-
 from speck_link.arguments import Contract, Link
 from speck_link.batches import unpack
-from speck_link.connection import Connection
+from speck_link.brokers import open_writer
 from speck_link.link_status import LinkStatus
 from speck_link.messages import Message
+from speck_link.transport import Outcome, WriterOpener
 from speck_link.window import ResendWindow
 
-_NO_READER, _TOO_LARGE = 0x10, 0x95
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.05, 2.0
-_HEADERS = 1 + 4 + 2 + 2 + 4 + 3
 _MOST_PENDING = 16 << 20
-_LARGEST_PACKET = 268_435_455
+_NO_LIMIT = 1 << 62
 
 
 class TooLargeError(RuntimeError):
     """Under exactly_once a record that no broker takes ends the job."""
 
 
-class Header(Properties):
-    """The properties of a message, packed here: paho's general packing takes as long as all the
-    rest."""
+class Sink:
+    """The publisher of one link; the listener of its writer."""
 
-    packed: bytes
-
-    def __init__(self, stamp: str | None, content_type: str | None) -> None:
-        super().__init__(PacketTypes.PUBLISH)  # type: ignore[no-untyped-call]
-        body = b""
-        if content_type is not None:
-            body += b"\x03" + _text(content_type)
-        if stamp is not None:
-            body += b"\x26\x00\x05speck" + _text(stamp)
-        size = len(body)
-        length = bytes([size]) if size < 128 else bytes([size % 128 | 128, size // 128])
-        object.__setattr__(self, "packed", length + body)
-
-    def pack(self) -> bytes:
-        return self.packed
-
-
-def _text(text: str) -> bytes:
-    encoded = text.encode()
-    return struct.pack("!H", len(encoded)) + encoded
-
-
-class Sink(Connection):
-    """The publisher of one link."""
-
-    def __init__(self, contract: Contract, link: Link, window: ResendWindow) -> None:
-        super().__init__(link)
+    def __init__(
+        self,
+        contract: Contract,
+        link: Link,
+        window: ResendWindow,
+        connect: WriterOpener = open_writer,
+    ) -> None:
+        self.link = link
         self._contract = contract
         self.window = window
         has_readers = contract.has_readers if link == contract.sink else None
@@ -77,15 +49,13 @@ class Sink(Connection):
         self._try_at = 0.0
         self._suspect: Message | None = None
         self._unread_since: float | None = None
-        self._fence: int | None = None
-        self._most_in_flight = contract.sink_window
-        self.max_payload = _LARGEST_PACKET
+        self._most_payload = _NO_LIMIT
         self._newest: Message | None = None
         self._announced: tuple[Message | None, int] = (None, 0)
-        self._announcing: int | None = None
         self._held: int | None = None
         self.refusal: str | None = None
-        self.records_sent = self.bytes_sent = self.left_out = self.lost = self.resent = 0
+        self.records_sent = self.left_out = self.lost = self.resent = 0
+        self.writer = connect(contract, link, self)
 
     # -- what the job does
 
@@ -121,6 +91,11 @@ class Sink(Connection):
         return min((message.place for message in pending if not message.kept), default=1 << 62)
 
     @property
+    def max_payload(self) -> int:
+        """Bytes that the broker takes, as far as is known."""
+        return min(self._most_payload, self.writer.max_payload)
+
+    @property
     def is_drained(self) -> bool:
         """Whether the broker has everything."""
         return not self._pending and not self._is_resend_due
@@ -131,95 +106,69 @@ class Sink(Connection):
         if not self.is_drained:
             return False
         content = self._newest, self.left_out + self.lost
-        if self._newest is None:
+        if self._newest is None or self.writer.keeps_log:
             return True
         if content == self._announced:
-            return self._announcing is None
-        if self.ready:
+            return not self.writer.is_reporting
+        if self.writer.ready:
             payload = self.status.render(
                 self._newest.epoch, self._newest.last, left_out=self.left_out, lost=self.lost
             )
-            self._announcing = self._publish_sent(payload)
-            if self._announcing is not None:
+            if self.writer.report(payload):
                 self._announced, self._held = content, None
         return False
 
-    def _publish_sent(self, payload: bytes) -> int | None:
-        return self._publish_beside(f"speck/sent/{self.link.client_id}", payload, retained=True)
-
     def tend(self, now: float) -> None:
-        super().tend(now)
-        self.window.prune(now, connected=self.ready)
+        self.writer.tend(now)
+        self.window.prune(now, connected=self.writer.ready)
         self._advance(now)
 
     def leave_out(self, size: int) -> None:
         """Count a record that is too large before it has a number."""
         self._report_left_out(size, "it is larger than the broker takes, or --max-record-bytes")
 
-    # -- the connection
+    # -- what the writer says
 
-    def _describe(self, properties: Any) -> bool:
-        properties.ReceiveMaximum = 16
-        return True
+    @property
+    def wants_confirmation(self) -> bool:
+        """Records may have been sent before, over another connection or by another start."""
+        return self._contract.is_acknowledged and bool(self._pending or len(self.window))
 
-    def _open(self, client: Client) -> None:
-        client.on_message = self._receive
-        client.on_subscribe = self._subscribed
-        client.on_publish = self._acknowledged
-
-    def _admitted(self, client: Client, session_present: bool, properties: Any) -> None:
+    def admit(self) -> None:
         self.status.start_over()
-        maximum = getattr(properties, "ReceiveMaximum", 65_535)
-        self._most_in_flight = min(self._contract.sink_window, maximum)
-        packet = getattr(properties, "MaximumPacketSize", _LARGEST_PACKET)
-        stamp = len(self._contract.producer.encode()) + 60
-        self.max_payload = packet - _HEADERS - len(self.link.topic.encode()) - stamp
-        readers, sent, sessions = self.status.topics
-        client.subscribe(
-            [
-                (readers, SubscribeOptions(qos=1)),
-                (sent, SubscribeOptions(qos=0)),
-                (sessions, SubscribeOptions(qos=1)),
-            ]
-        )
-        # what is retained comes before the acknowledgement of the next subscription
-        again = SubscribeOptions(qos=0, retainHandling=2)
-        _, self._fence = client.subscribe([(sent, again)])
+        self._most_payload = _NO_LIMIT
 
-    def _subscribed(self, client: Any, _: Any, packet: int, __: Any, ___: Any) -> None:
-        if client is self.client and packet == self._fence:
-            self.ready, self.problem = True, None
-            self._resend_due = self._contract.is_acknowledged and len(self.window) > 0
-            self._advance(time.monotonic())
+    def begin(self) -> None:
+        self._resend_due = self._contract.is_acknowledged and len(self.window) > 0
+        self._advance(time.monotonic())
 
-    def _receive(self, client: Any, _: Any, message: MQTTMessage) -> None:
-        if self.client is not None and client is self.client:
-            self.client.ack(message.mid, message.qos)
-            self.status.receive(message.topic, bytes(message.payload))
-            if not (self._sent or len(self.window)):
-                self.status.wants_again = False
-            if message.topic == self.status.topics[0]:
-                self._pause_s, self._try_at = _FIRST_PAUSE_S, 0.0
+    def hear(self, topic: str, payload: bytes) -> None:
+        self.status.receive(topic, payload)
+        if not (self._sent or len(self.window)):
+            self.status.wants_again = False
+        if topic == self.status.topics[0]:
+            self._pause_s, self._try_at = _FIRST_PAUSE_S, 0.0
 
-    def _lost(self) -> None:
+    def start_over(self, *, is_guilty: bool) -> None:
         """A new connection knows nothing of what the old one was given."""
         if not self._contract.is_acknowledged:
             self.lost += sum(message.count for message in self._sent.values())
             self._sent.clear()
             return
-        self._find_suspect()
+        if is_guilty:
+            self._find_suspect()
         back = sorted((*self._sent.values(), *self._refused), key=lambda m: (m.place, m.number))
         self.resent += sum(message.count for message in self._sent.values())
         self._waiting.extendleft(reversed(back))
         self._sent.clear()
         self._refused.clear()
-        self._holding, self._announcing, self._held = False, None, None
+        self._holding, self._held = False, None
         self._announced = (None, 0)
 
     def _find_suspect(self) -> None:
         """A message at which the connection ends twice, the second time alone, is given up: it
         would hold all behind it for ever."""
-        if not self._sent or not self.is_guilty:
+        if not self._sent:
             return
         first = next(iter(self._sent.values()))
         if self._suspect is first and len(self._sent) == 1:
@@ -232,7 +181,7 @@ class Sink(Connection):
     # -- sending
 
     def _advance(self, now: float) -> None:
-        if not self.ready:
+        if not self.writer.ready:
             return
         if self._is_resend_due and not self._sent and self.status.reaches_all:
             self._resend()
@@ -271,54 +220,44 @@ class Sink(Connection):
 
     def _send_waiting(self) -> None:
         while (
-            self.ready
+            self.writer.ready
             and self._waiting
             and not self._holding
             and not self._is_resend_due
             and self.status.reaches_all
-            and len(self._sent) < (1 if self._suspect is not None else self._most_in_flight)
+            and len(self._sent) < (1 if self._suspect is not None else self.writer.most_in_flight)
         ):
             self._send(self._waiting.popleft())
 
     def _send(self, message: Message) -> None:
-        assert self.client is not None
         if not message.resent and self.status.covers(message):
             self._accept(message)
+            return
+        if message.format is not None and not self.writer.takes_batches:
+            self._split(message)
             return
         if len(message.payload) > self.max_payload:
             self._handle_too_large(message, "it is larger than the broker takes")
             return
-        numbered = self._contract.is_acknowledged
         stamp = message.stamp(self._contract.producer)
-        header = Header(stamp, message.format)
-        info = self.client.publish(
-            self.link.topic, message.payload, qos=int(numbered), properties=header
-        )
-        self.bytes_sent += len(message.payload) + len(header.packed) + len(self.link.topic) + 6
-        if not numbered:
+        key = self.writer.send(message.payload, stamp, message.format)
+        if key is None:
             self._accept(message)
-            return
-        self._sent[info.mid] = message
-        if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
-            self._drop("a message cannot be sent")
+        else:
+            self._sent[key] = message
 
-    def _acknowledged(self, client: Any, _: Any, packet: int, reason: Any, __: Any) -> None:
-        if client is not self.client:
-            return
-        if packet == self._announcing:
-            self._announcing = None
-            return
-        message = self._sent.pop(packet, None)
+    def settle(self, key: int, outcome: Outcome, problem: str | None = None) -> None:
+        message = self._sent.pop(key, None)
         if message is None:
             return
         if message is self._suspect:
             self._suspect = None
-        if reason.value == _NO_READER and not self._may_go_unread(message):
+        if outcome is Outcome.UNREAD and not self._may_go_unread(message):
             self._refuse(message)
-        elif reason.value == _TOO_LARGE:
-            self._handle_too_large(message, str(reason))
-        elif reason.is_failure:
-            self._refuse(message, str(reason))
+        elif outcome is Outcome.TOO_LARGE:
+            self._handle_too_large(message, problem or "it is too large")
+        elif outcome is Outcome.REFUSED:
+            self._refuse(message, problem)
         else:
             self._accept(message)
         if self._sent:
@@ -363,10 +302,15 @@ class Sink(Connection):
             self._bytes -= message.size
 
     def _handle_too_large(self, message: Message, problem: str) -> None:
-        self.max_payload = min(self.max_payload, len(message.payload) - 1)
+        self._most_payload = min(self.max_payload, len(message.payload) - 1)
         if message.format is None:
             self._give_up(message, problem)
-            return
+        else:
+            self._split(message)
+
+    def _split(self, message: Message) -> None:
+        """Its records go one by one."""
+        assert message.format is not None
         parts = message.split(unpack(message.format, message.payload, message.count))
         self._settle(message)
         if message.kept:
@@ -376,8 +320,11 @@ class Sink(Connection):
 
     def _give_up(self, message: Message, problem: str) -> None:
         if self._contract.is_exact:
+            size = len(message.payload)
             raise TooLargeError(
-                f"cannot publish a record of {len(message.payload)} bytes to {self.link}: {problem}"
+                f"cannot publish a record of {size} bytes to {self.link}: {problem}; raise"
+                f" {self.writer.size_setting}, or have such records left out with"
+                f" --max-record-bytes {size - 1}"
             )
         self._settle(message)
         if message.kept:
@@ -393,7 +340,7 @@ class Sink(Connection):
         """Records are held back: nobody reads the link, or the broker refuses them."""
         held = sum(message.count for message in (*self._waiting, *self._refused))
         first = min((*self._waiting, *self._refused), key=lambda m: m.place, default=None)
-        if held == self._held or first is None:
+        if held == self._held or first is None or self.writer.keeps_log:
             return
         self._held, self._announced = held, (None, 0)
         report: dict[str, Any] = {"left_out": self.left_out, "lost": self.lost}
@@ -401,4 +348,4 @@ class Sink(Connection):
             report["unread"] = held
         else:
             report |= {"refused": held, "problem": self.refusal}
-        self._publish_sent(self.status.render(first.epoch, first.number - 1, **report))
+        self.writer.report(self.status.render(first.epoch, first.number - 1, **report))

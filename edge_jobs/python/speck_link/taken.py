@@ -16,6 +16,8 @@ from speck_link.numbers import NumberRanges, ProducerNumbers, Range
 
 MAX_PRODUCERS = 1000
 MAX_NAME = 200
+LOG_EPOCH = 0
+"""Of positions in a log, which are handed over as numbers of producers are."""
 _MOST_DIGITS = 18
 _MOST_RANGES = 5000
 
@@ -62,11 +64,25 @@ class Until:
         self._entries = {f"{each.producer}/{each.epoch}/": each for each in entries}
         self.is_ever = not entries
 
+    def find_position(self, series: str) -> int:
+        """Up to where a part of a log is read; 0: not at all."""
+        entry = self._entries.get(f"{series}/{LOG_EPOCH}/")
+        return entry.upto if entry is not None else 0
+
     def includes(self, prefix: str, number: int) -> bool:
         entry = self._entries.get(prefix)
         return entry is not None and (
             number <= entry.upto or any(first <= number <= last for first, last in entry.above)
         )
+
+
+EVER = Until(())
+
+
+def find_position(entries: tuple[Entry, ...], series: str) -> int:
+    """Up to where a part of a log was taken; 0: nothing is said of it."""
+    named = (each for each in entries if (each.producer, each.epoch) == (series, LOG_EPOCH))
+    return max((each.upto for each in named), default=0)
 
 
 def split_stamp(stamp: str | None) -> tuple[str, int]:
@@ -85,10 +101,14 @@ class TakenNumbers:
         self._link = ""
         self._last: tuple[str, ProducerNumbers, NumberRanges] | None = None
 
+    def is_of(self, client_id: str) -> bool:
+        """Whether the link that was read last is that of this client id."""
+        return self._link == _hash(client_id)
+
     def use_link(self, client_id: str) -> None:
         """Name the link that is read from now on. If it is another one than before, nothing is
         known of what went over it meanwhile."""
-        link = hashlib.sha256(client_id.encode()).hexdigest()[:16]
+        link = _hash(client_id)
         if self._link and self._link != link:
             for producer in self._producers.values():
                 producer.leave_link()
@@ -150,6 +170,15 @@ class TakenNumbers:
         """All holes, also those that are not kept any more."""
         return self.lost + sum(each.missing for each in self._producers.values())
 
+    def list_holes(self) -> list[tuple[str, dict[int, int]]]:
+        """The producers of which numbers are missing, by epoch; the last one heard is first."""
+        holes = []
+        for name, each in reversed(self._producers.items()):
+            epochs = {epoch: r.missing for epoch, r in each.epochs.items() if r.missing}
+            if epochs:
+                holes.append((name, epochs))
+        return holes
+
     def announce(self, at_ms: int, checkpoint: int, dropped: int, mark: str | None) -> bytes:
         """The retained message on `speck/taken/<client id>`."""
         epochs = {name: each.epochs for name, each in self._producers.items()}
@@ -193,3 +222,7 @@ class TakenNumbers:
         taken.messages, taken.lost, taken._link, producers = json.loads(text)
         taken._producers = {name: ProducerNumbers.from_json(each) for name, each in producers}
         return taken
+
+
+def _hash(client_id: str) -> str:
+    return hashlib.sha256(client_id.encode()).hexdigest()[:16]

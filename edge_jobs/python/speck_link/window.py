@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections import deque
 
-from speck_link.connection import KEEP_ALIVE_S
 from speck_link.link_status import LinkStatus
 from speck_link.messages import NOT_STORED, SENT, Message
 
-_LONGEST_SILENCE_S = 2 * KEEP_ALIVE_S
+_LONGEST_SILENCE_S = 30.0
+"""After so long a broker's silence has ended the connection, over any transport."""
 
 
 class ResendWindow:

@@ -12,7 +12,6 @@ import select
 import ssl
 import time
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 from paho.mqtt.client import Client
@@ -20,7 +19,8 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode, MQTTProtocolVersi
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from speck_link.arguments import Link, read_credentials, via
+from speck_link.arguments import Link, via
+from speck_link.credentials import find_credentials
 
 KEEP_ALIVE_S = 15
 _CONNECT_S = 5.0
@@ -53,6 +53,10 @@ class Connection:
         """The number of the socket; -1 while there is none."""
         socket = self.client.socket() if self.client is not None else None
         return int(socket.fileno()) if socket is not None else -1
+
+    @property
+    def is_full(self) -> bool:
+        return False
 
     def wants_write(self) -> bool:
         return self.client is not None and self.client.want_write()
@@ -122,19 +126,12 @@ class Connection:
         self.client = client
 
     def _log_in(self, client: Client, encrypted: bool) -> None:
-        """The files are read for each connection, so that they may be renewed."""
-        folder = Path(os.environ.get("SPECK_CREDENTIALS_DIR", "/nowhere"))
-        fields = _find_credentials(folder, self.link.broker)
-        if "user" in fields:
-            client.username_pw_set(fields["user"], fields.get("password"))
-        if not encrypted and "ca" not in fields:
-            return
-        ca = str(folder / fields["ca"]) if "ca" in fields else None
-        context = ssl.create_default_context(cafile=ca)
-        if "cert" in fields:
-            key = folder / fields["key"] if "key" in fields else None
-            context.load_cert_chain(folder / fields["cert"], key)
-        client.tls_set_context(context)
+        own = via(self.link.broker, "")[:2]
+        credentials = find_credentials(lambda address: via(address, "")[:2] == own)
+        if credentials.user is not None:
+            client.username_pw_set(credentials.user, credentials.password)
+        if encrypted or credentials.has_ca:
+            client.tls_set_context(credentials.make_context())
 
     def _greet(self, client: Client, host: str, port: int) -> None:
         properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]
@@ -189,16 +186,3 @@ class Connection:
         raise NotImplementedError
 
     def _lost(self) -> None: ...
-
-
-def _find_credentials(folder: Path, broker: str) -> dict[str, str]:
-    """The fields of the file that names this broker; none if there is no such file."""
-    host, port, _ = via(broker, "")
-    with suppress(OSError):
-        for file in sorted(folder.iterdir()):
-            with suppress(OSError, UnicodeDecodeError):
-                fields = dict(read_credentials(file.read_text("utf-8-sig")))
-                named = fields.get("address", "").split()
-                if any(via(address, "")[:2] == (host, port) for address in named):
-                    return fields
-    return {}
