@@ -12,8 +12,7 @@ it. Spark gives the windows that a batch has changed, Flink and processes those 
 
 In the same run: `kafka_to_relay`, a link over Kafka beside a bare relay (bench/kafka_relay.py), and
 `connector_before_after`, the Flink connector before and after the link core
-(bench/before_after.py). The client of Python programs speaks MQTT only, so that no process is on
-Kafka.
+(bench/before_after.py).
 
 `make bench-engines` writes bench/results/engines.json. ENGINE=..., BROKER=..., JOB=... or PART=...
 (rows, relay, before-after): a trial of a part that writes nothing.
@@ -51,14 +50,8 @@ def list_rows(
     jobs: Sequence[str] = JOBS,
     engines: Sequence[str] = ENGINES,
 ) -> list[Key]:
-    """What is measured, in this order; a process cannot use Kafka."""
-    return [
-        (broker, job, engine)
-        for broker in brokers
-        for job in jobs
-        for engine in engines
-        if (broker, engine) != (KAFKA, PROCESS)
-    ]
+    """What is measured, in this order."""
+    return [(broker, job, engine) for broker in brokers for job in jobs for engine in engines]
 
 
 def run_rows(keys: Sequence[Key], keep: Callable[[Key, Callable[[], JsonObject]], object]) -> None:

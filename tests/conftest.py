@@ -36,6 +36,7 @@ GROUPS = {
     r"tests/faults/": "faults",
     r"tests/contracts/": "flink",
     r"tests/services/test_(agents_flink|flink_traps|kafka_broker|link_reports)\.py": "flink",
+    r"tests/services/test_python_kafka\.py": "flink",
     r"tests/services/(analyzer/|test_pyspark)|tests/unit/bench/test_duckdb_anal": "spark",
     r"tests/properties/": EACH,  # some take a minute together and share nothing
 }

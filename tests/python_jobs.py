@@ -52,8 +52,8 @@ class PythonJob:
         self._starts = 0
         self.process: subprocess.Popen[bytes] | None = None
 
-    def start(self, program: str, *args: str, epoch: int = 1) -> None:
-        """Start it and wait until it is ready."""
+    def start(self, program: str, *args: str, epoch: int = 1, awaited: bool = True) -> None:
+        """Start it and wait until it is ready, unless it will not be."""
         self._starts += 1
         (source, source_topic), (sink, sink_topic) = self._links
         contract = (
@@ -78,7 +78,8 @@ class PythonJob:
             [sys.executable, "-u", "-P", "-c", LAUNCH.read_text(), str(start)],
             env={**os.environ, **environment},
         )
-        wait_for(lambda: self.report().get("ready"), "the program to be ready", 60)
+        if awaited:
+            wait_for(lambda: self.report().get("ready"), "the program to be ready", 60)
 
     def report(self) -> dict[str, Any]:
         """What it reports of its present start."""
@@ -136,6 +137,7 @@ def reading(address: str, topic: str, name: str = "spy") -> Iterator[list[Record
     """What comes on a topic, batches opened; the session is kept."""
     records: list[Record] = []
     damaged: list[bytes] = []
-    with open_links("mqtt", address).reader(topic, name, records.append, damaged.append):
+    kind = "kafka" if address.startswith("kafka") else "mqtt"
+    with open_links(kind, address).reader(topic, name, records.append, damaged.append):
         yield records
     assert damaged == []

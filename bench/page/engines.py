@@ -33,8 +33,7 @@ def _figures(result: Result) -> str:
     text = (
         f"`exactly_once`, a checkpoint every {number(result['settings']['checkpoint_interval_s'])}"
         f" s, latencies at {result['settings']['rate_per_s']} records a second. Memory is the PSS"
-        " of the job's processes, of Flink that of the engine with its one job. The client of"
-        " Python programs speaks MQTT only: there is no process on Kafka."
+        " of the job's processes, of Flink that of the engine with its one job."
     )
     return f"{text}\n\n{table(_HEADS, rows)}\n\n{_compare(result)}"
 

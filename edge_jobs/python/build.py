@@ -1,5 +1,5 @@
-"""Builds `speck-programs.pyz`: the link client, the programs, paho-mqtt and kafka-python, in one zip
-archive.
+"""Builds `speck-programs.pyz`: the link client, the programs, paho-mqtt and kafka-python, in one
+zip archive.
 
     python edge_jobs/python/build.py [FILE]
 

@@ -19,13 +19,16 @@ from speck.runner.owners import readable_by
 _BESIDE = ("ca", "cert", "key")
 _BROKERS = ("--source-broker", "--sink-broker")
 
+Broker = frozenset[tuple[str, str]]
+"""Its hosts with their ports, which may be left out; of Kafka there may be several."""
 
-def find_brokers(args: Sequence[str]) -> frozenset[tuple[str, str]]:
-    """The brokers of a job, as the contract's arguments name them: host and port."""
+
+def find_brokers(args: Sequence[str]) -> frozenset[Broker]:
+    """The brokers of a job, as the contract's arguments name them."""
     return frozenset(_split(value) for flag, value in itertools.pairwise(args) if flag in _BROKERS)
 
 
-def list_credentials(folder: Path, brokers: frozenset[tuple[str, str]]) -> dict[str, Path]:
+def list_credentials(folder: Path, brokers: frozenset[Broker]) -> dict[str, Path]:
     """The files, by name, that these brokers' logins consist of."""
     wanted = {}
     with suppress(OSError):
@@ -61,12 +64,23 @@ def _read(file: Path) -> dict[str, str]:
     return {}
 
 
-def _split(address: str) -> tuple[str, str]:
-    """Host and port, which may be left out."""
-    host, _, port = address.strip().lower().partition("://")[2].rstrip("/").rpartition(":")
-    return (host, port) if port.isdecimal() else (f"{host}:{port}".lstrip(":"), "")
+def _split(address: str) -> Broker:
+    ends = address.strip().lower().partition("://")[2].rstrip("/").split(",")
+    return frozenset(_split_end(end.strip()) for end in ends)
 
 
-def _is_same(one: tuple[str, str], other: tuple[str, str]) -> bool:
-    """Whether both may be one broker: a port that is left out is that of its scheme."""
+def _split_end(end: str) -> tuple[str, str]:
+    host, _, port = end.rpartition(":")
+    return (host, port) if port.isdecimal() else (end, "")
+
+
+def _is_same(one: Broker, other: Broker) -> bool:
+    """Whether both may be one broker."""
+    return len(one) == len(other) and all(
+        any(_is_same_end(end, another) for another in other) for end in one
+    )
+
+
+def _is_same_end(one: tuple[str, str], other: tuple[str, str]) -> bool:
+    """A port that is left out is that of the scheme."""
     return one[0] == other[0] and (one[1] == other[1] or "" in (one[1], other[1]))

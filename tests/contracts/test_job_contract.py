@@ -292,8 +292,10 @@ RUNS = {
     "mqtt-process": "mqtt",
     "mqtt-spark": "mqtt",
     "kafka-flink": "shared_kafka",
+    "kafka-process": "shared_kafka",
     "kafka-spark": "shared_kafka",
     "mortal kafka-flink": "mortal_kafka",
+    "mortal kafka-process": "mortal_kafka",
     "mortal kafka-spark": "mortal_kafka",
 }
 """A kind of broker and a kind of program -> the fixture of the broker."""
@@ -301,10 +303,11 @@ RUNS = {
 
 def quick(*runs: str, kafka: str = "kafka") -> pytest.MarkDecorator:
     """Every kind of program over every kind of broker; what is not named here is long. (Quick, over
-    Kafka: tests/e2e/test_kafka.py.)"""
+    Kafka, of Flink: tests/e2e/test_kafka.py.)"""
     rows = [
-        pytest.param(run, marks=() if run in runs else LONG)
-        for run in ("mqtt-flink", "mqtt-process", "mqtt-spark", f"{kafka}-flink", f"{kafka}-spark")
+        pytest.param(f"{broker}-{program}", marks=() if f"{broker}-{program}" in runs else LONG)
+        for broker in ("mqtt", kafka)
+        for program in ("flink", "process", "spark")
     ]
     return pytest.mark.parametrize("bench", rows, indirect=True)
 
@@ -382,7 +385,7 @@ def test_records_that_share_messages_are_the_same_records(bench: Bench, compress
     assert [number for _, _, number in bench.stamps()] == list(range(1, 301))
 
 
-@quick("mqtt-flink", "mqtt-process")
+@quick("mqtt-flink", "mqtt-process", "kafka-process")
 def test_a_program_goes_on_from_its_state(bench: Bench) -> None:
     bench.start()
     bench.feed(50)

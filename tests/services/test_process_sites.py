@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 
 from speck.config import Config
+from speck.fog import kafka
+from speck.fog.kafka import Kafka
 from speck.fog.mosquitto import Mosquitto
 from speck.fog.paths import edge_jar
 from speck.model.job_rates import JobRates
@@ -43,12 +45,13 @@ JOBS = ROOT / "edge_jobs/pyspark"
 
 @dataclass
 class Land:
-    """Two sites; detections go into edge-a's broker, clean ones out of edge-b's."""
+    """Two sites; detections go into edge-a's broker, clean ones out of edge-b's, which may be
+    Kafka."""
 
     service: Service
     url: str
     folder: Path
-    brokers: dict[str, Mosquitto]
+    brokers: dict[str, Mosquitto | Kafka]
     engine: str = "process"
     agents: dict[str, AgentProcess] = field(default_factory=dict)
     runners: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -162,18 +165,24 @@ def check_figures(rates: JobRates) -> None:
 
 
 ENGINES = pytest.mark.parametrize(
-    "land", ["process", pytest.param("spark", marks=pytest.mark.long)], indirect=True
+    "land",
+    [
+        "process",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("spark", "process into kafka")),
+    ],
+    indirect=True,
 )
 
 
 @pytest.fixture
 def land(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Land]:
-    engine = getattr(request, "param", "process")
+    engine, _, into = getattr(request, "param", "process").partition(" into ")
     with ExitStack() as stack:
         jars = tmp_path / "jars"
         jars.mkdir()
         build_programs(jars)
-        brokers = {s: stack.enter_context(mosquitto(tmp_path / f"broker-{s}")) for s in SITES}
+        kinds = {"edge-a": "mqtt", "edge-b": into or "mqtt"}
+        brokers = {s: stack.enter_context(_start(kinds[s], tmp_path / s)) for s in SITES}
         service = Service(Config(home=tmp_path / "home", jar_folders=(jars, JOBS)))
         stack.callback(service.close)
         service.watch.start()
@@ -182,7 +191,7 @@ def land(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Land]:
         stack.callback(_end, land)
         for site in SITES:
             (land.folder / site).mkdir(parents=True)
-            broker = {"kind": "mqtt", "address": brokers[site].address}
+            broker = {"kind": kinds[site], "address": brokers[site].address}
             body = {"name": site, "tier": "edge", "spe": {"kind": engine}, "broker": broker}
             service.sites.add(site_from_data(body))
             land.start_runner(site)
@@ -190,6 +199,10 @@ def land(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Land]:
         heard(service, *SITES)
         stack.enter_context(_read(land))
         yield land
+
+
+def _start(kind: str, folder: Path) -> AbstractContextManager[Mosquitto | Kafka]:
+    return kafka.start(folder) if kind == "kafka" else mosquitto(folder)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The sink of the Python client, with a broker that a test plays."""
+"""The sink of the Python client over MQTT, with a broker that a test plays."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from paho.mqtt.enums import MQTTErrorCode
 from speck_link.arguments import Arguments, read_contract
 from speck_link.batches import pack
 from speck_link.messages import Message
+from speck_link.mqtt.writer import MqttWriter
 from speck_link.sink import Sink, TooLargeError
 from speck_link.window import ResendWindow
 
@@ -64,27 +65,28 @@ class Played:
         sinks = ("--sink-broker", "tcp://b", "--sink-topic", "out")
         contract = read_contract(Arguments((*common, *links, *sinks, *words)))
         self.sink = Sink(contract, contract.sink, ResendWindow(15.0, 1 << 20, 1 << 20))
+        self.writer = cast(MqttWriter, self.sink.writer)
         self.wire = Wire()
         self.place = 0
 
     def connect(self, *told: tuple[str, bytes], most: int = 65_535, packet: int = 1 << 20) -> Wire:
         """Another connection, over which the broker tells what it has retained."""
         self.wire = Wire()
-        self.sink.client = cast(Client, self.wire)
+        self.writer.client = cast(Client, self.wire)
         properties = SimpleNamespace(ReceiveMaximum=most, MaximumPacketSize=packet)
-        self.sink._admitted(cast(Client, self.wire), False, properties)
+        self.writer._admitted(cast(Client, self.wire), False, properties)
         for topic, payload in told:
             self.tell(topic, payload)
-        self.sink._subscribed(self.wire, None, self.sink._fence or 0, [], None)
+        self.writer._subscribed(self.wire, None, self.writer._fence or 0, [], None)
         return self.wire
 
     def tell(self, topic: str, payload: bytes) -> None:
         message = SimpleNamespace(topic=topic, payload=payload, mid=1, qos=1)
-        self.sink._receive(self.wire, None, cast(Any, message))
+        self.writer._receive(self.wire, None, cast(Any, message))
 
     def lose(self, *, guilty: bool = False) -> None:
-        self.sink.is_guilty = guilty
-        self.sink._lose()
+        self.writer.is_guilty = guilty
+        self.writer._lose()
 
     def add(self, *payloads: bytes) -> None:
         for payload in payloads:
@@ -95,12 +97,12 @@ class Played:
         for code in codes:
             packet = self.wire.pending.pop(0)
             reason = SimpleNamespace(value=code, is_failure=code >= 0x80)
-            self.sink._acknowledged(self.wire, None, packet, reason, None)
+            self.writer._acknowledged(self.wire, None, packet, reason, None)
 
     def settle_announcement(self) -> None:
         packet, *_ = self.wire.told[-1]
         fine = SimpleNamespace(value=0, is_failure=False)
-        self.sink._acknowledged(self.wire, None, packet, fine, None)
+        self.writer._acknowledged(self.wire, None, packet, fine, None)
 
 
 def test_messages_that_were_not_acknowledged_go_again_in_order() -> None:

@@ -33,3 +33,10 @@ def test_a_program_gets_those_of_its_own_brokers(tmp_path: Path) -> None:
 
 def test_no_folder_means_no_credentials(tmp_path: Path) -> None:
     assert list_credentials(tmp_path / "nowhere", find_brokers(ARGS)) == {}
+
+
+def test_a_broker_of_several_hosts_has_many_spellings(tmp_path: Path) -> None:
+    (tmp_path / "cluster").write_text("user=a\naddress=kafka://B,a:9092/\n")
+    (tmp_path / "one-of-them").write_text("user=b\naddress=kafka://a:9092\n")
+    args = ("--source-broker", "kafka://a:9092,b:9092")
+    assert list(list_credentials(tmp_path, find_brokers(args))) == ["cluster"]

@@ -83,8 +83,9 @@ class OpenClient:
         login = next((each for each in self._failures if isinstance(each, _LOGIN)), None)
         if login is not None:
             return login
-        is_vague = isinstance(error, errors.KafkaTimeoutError)
-        return self._failures[-1] if is_vague and self._failures else error
+        if self._failures and isinstance(error, errors.KafkaTimeoutError):
+            return self._failures[-1]
+        return error
 
     @property
     def is_connected(self) -> bool:

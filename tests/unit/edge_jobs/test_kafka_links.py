@@ -1,0 +1,529 @@
+"""Links over Kafka of the Python link client, without a broker: where a reader begins, what it says
+of itself, what a writer makes of the broker's answers, and how an end is kept connected."""
+
+from __future__ import annotations
+
+import json
+import select
+import threading
+from collections import deque
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kafka import errors
+from speck_link.arguments import Arguments, Contract, Link, read_contract
+from speck_link.kafka.client import explain, settings_of
+from speck_link.kafka.connection import KafkaEnd, LogConnection, Signal
+from speck_link.kafka.metadata import write_metadata
+from speck_link.kafka.reader import KafkaReader, LogReader
+from speck_link.kafka.start import ReadingRange, find_starts
+from speck_link.kafka.tail import list_prefixes, parse_stamp, search_backwards, stamp_of
+from speck_link.kafka.topic import Extent, LinkTopic, read_places
+from speck_link.kafka.writer import Answer, KafkaWriter, LogWriter, choose_index
+from speck_link.link_status import SentNumber
+from speck_link.messages import Message
+from speck_link.sink import Sink
+from speck_link.taken import EVER, TakenNumbers, Until, parse_hand_over
+from speck_link.transport import Incoming, Position, TakenReport
+from speck_link.window import ResendWindow
+
+from tests.waiting import wait_for
+
+LINK = Link("kafka://a:9092", "t", "speck-1-J-a")
+TOPIC = LinkTopic("t", "log", (0,), 1000)
+EXTENT = {0: Extent(10, 90)}
+
+
+def contract_of(*words: str) -> Contract:
+    common = ("--job-name", "J", "--client-id", LINK.client_id)
+    source = ("--source-broker", LINK.broker, "--source-topic", "t")
+    sink = ("--sink-broker", "kafka://b", "--sink-topic", "out")
+    return read_contract(Arguments((*common, *source, *sink, *words)))
+
+
+# -- where a reader begins
+
+
+@pytest.mark.parametrize(
+    ("position", "read_before", "place", "taken", "start"),
+    [
+        ({}, False, None, "", 90),  # it has never read the log: what comes from now on
+        ({}, True, None, "", 10),  # its place is lost
+        ({}, True, 40, "", 40),
+        ({"log/0": 50}, True, 40, "", 50),  # what the state has was taken
+        ({"log/0": 30}, True, 40, "", 30),
+        ({"other/0": 30}, True, 40, "", 40),  # a log that was of the same name
+        ({}, False, 40, "log%2F0/0/60", 60),  # an earlier reader has taken that
+        ({}, False, 40, "log%2F0/0/20", 40),
+        ({}, False, None, "log%2F0/0/20", 20),
+        ({}, False, None, "other%2F0/0/20", 10),
+        ({}, False, 5, "", 10),  # what it had not taken was deleted
+        ({"log/0": 91}, True, None, "", 10),  # the log was cut
+        ({"log/0": 90}, True, None, "", 90),
+    ],
+)
+def test_a_reader_begins_where_it_has_come_to(
+    position: Position, read_before: bool, place: int | None, taken: str, start: int
+) -> None:
+    reading = ReadingRange(position, read_before, parse_hand_over("taken", taken), EVER)
+    places = {} if place is None else {0: place}
+    assert find_starts(LINK, TOPIC, reading, places, EXTENT) == {0: start}
+
+
+def test_a_log_that_does_not_reach_so_far_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    find_starts(LINK, TOPIC, ReadingRange({}, False, (), EVER), {0: 95}, EXTENT)
+    assert capsys.readouterr().err == (
+        "t at kafka://a:9092 has records 10 to 90 in partition 0, the reader speck-1-J-a was at 95:"
+        " it goes on with the first that there is\n"
+    )
+
+
+def test_a_reader_reads_up_to_a_position() -> None:
+    until = Until(parse_hand_over("until", "log%2F0/0/20"))
+    reading = ReadingRange({}, False, (), until)
+    assert [reading.find_end(series) for series in ("log/0", "log/1")] == [20, 0]
+    assert ReadingRange({}, False, (), EVER).find_end("log/0") > 1 << 60
+
+
+def test_places_in_an_earlier_topic_of_that_name_do_not_count() -> None:
+    parts = [TOPIC.partition(part) for part in range(4)]
+    metadata = ['{"v":1,"id":"log"}', '{"v":1,"id":"old"}', "of somebody else", ""]
+    known = {
+        part: SimpleNamespace(offset=7, metadata=text)
+        for part, text in zip(parts, metadata, strict=True)
+    }
+    admin = SimpleNamespace(list_group_offsets=lambda wanted: {"g": known})
+    topic = LinkTopic("t", "log", (0, 1, 2, 3), 1000)
+    assert read_places(admin, "g", topic) == {0: 7, 2: 7, 3: 7}
+
+
+# -- what it says of itself
+
+
+def report_of(taken: TakenNumbers) -> TakenReport:
+    return TakenReport(5, 9, taken, {"log/0": 40}, None)
+
+
+def test_a_reader_says_what_is_missing() -> None:
+    taken = TakenNumbers()
+    assert json.loads(write_metadata(report_of(taken), "log")) == {
+        "v": 1,
+        "id": "log",
+        "at": 5,
+        "checkpoint": 9,
+        "messages": 0,
+    }
+    for number in (1, 2, 5):
+        taken.take("p/3/", number)
+    assert json.loads(write_metadata(report_of(taken), "log"))["missing"] == {"p": {"3": 2}}
+
+
+def test_a_broker_takes_what_it_says() -> None:
+    """4096 bytes; the producers that were heard last come first."""
+    taken = TakenNumbers()
+    for producer in range(500):
+        for number in (1, 3):
+            taken.take(f"prödücer-{producer}/1/", number)
+    text = write_metadata(report_of(taken), "log")
+    assert 3800 < len(text.encode()) <= 4000
+    assert next(iter(json.loads(text)["missing"])) == "prödücer-499"
+
+
+# -- the end of a log
+
+
+def test_the_end_of_a_log_is_read_in_growing_pieces() -> None:
+    looks = []
+    number = SentNumber("1-J", 1, 5)
+
+    def look(first: int, end: int) -> SentNumber | None:
+        looks.append((first, end))
+        return number if first <= 45_000 else None
+
+    assert search_backwards(0, 100_000, look) == number
+    assert looks == [(99_000, 100_000), (90_000, 99_000), (0, 90_000)]
+    looks.clear()
+    assert search_backwards(99_500, 100_000, look) is None
+    assert looks == [(99_500, 100_000)]
+    assert search_backwards(7, 7, look) is None
+
+
+def test_stamps() -> None:
+    assert parse_stamp("1-J/2/3") == SentNumber("1-J", 2, 3)
+    assert parse_stamp("a/b/2/3") == SentNumber("a/b", 2, 3)
+    for wrong in ("", "1-J", "1-J/2", "/2/3", "1-J/2/0", "1-J/2/3+4", "1-J/-2/3"):
+        assert parse_stamp(wrong) is None
+    headers = [("speck", b"old"), ("other", b"x"), ("speck", b"1-J/2/3")]
+    assert stamp_of(SimpleNamespace(headers=headers)) == "1-J/2/3"
+    assert stamp_of(SimpleNamespace(headers=[("speck", None)])) is None
+    assert stamp_of(SimpleNamespace(headers=[])) is None
+    assert list_prefixes(Link("", "", "speck-1-J-abc-out")) == ("1-J/", "1-J-abc/")
+
+
+def test_a_job_stays_with_one_partition() -> None:
+    """As the connector chooses it: murmur2 of `1-J` and so on, as Kafka's Java client has it."""
+    assert [choose_index(f"speck-{job}-h-out", 100) for job in ("21", "foobar")] == [
+        (-973932308 & 0x7FFFFFFF) % 100,
+        (-790332482 & 0x7FFFFFFF) % 100,
+    ]
+
+
+# -- clients
+
+
+def test_credentials_are_found_by_the_brokers_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPECK_CREDENTIALS_DIR", str(tmp_path))
+    plain = settings_of(LINK)
+    assert (plain["security_protocol"], plain["bootstrap_servers"]) == ("PLAINTEXT", ["a:9092"])
+    (tmp_path / "mqtt").write_text("address=tcp://a:9092\nuser=wrong\n")
+    (tmp_path / "one").write_text("address=kafka://A/ tcp://x:1\nuser=u\npassword=p\n")
+    known = settings_of(LINK)
+    assert known["security_protocol"] == "SASL_PLAINTEXT"
+    assert known["sasl_mechanism"] == "SCRAM-SHA-512"
+    assert (known["sasl_plain_username"], known["sasl_plain_password"]) == ("u", "p")
+    (tmp_path / "one").write_text("address=kafka+ssl://a,b:9\nuser=u\nmechanism=PLAIN\n")
+    encrypted = settings_of(Link("kafka+ssl://a:9093,b:9", "t", "c"))
+    assert (encrypted["security_protocol"], encrypted["sasl_mechanism"]) == ("SASL_SSL", "PLAIN")
+    assert encrypted["ssl_context"].check_hostname
+    (tmp_path / "one").write_text("address=kafka://a\nca=missing.pem\n")
+    with pytest.raises(FileNotFoundError):
+        settings_of(LINK)
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            errors.SaslAuthenticationFailedError("bad password"),
+            "the broker refuses the login: AUTHENTICATION_FAILED (bad password); check user,"
+            " password and mechanism in the credentials of this broker",
+        ),
+        (
+            errors.TopicAuthorizationFailedError("t"),
+            "the broker refuses access: NOT_AUTHORIZED (t); let its user do that (kafka-acls)",
+        ),
+        (
+            errors.KafkaConnectionError("refused"),
+            "refused; if the broker runs, look whether the address, and its advertised.listeners,"
+            " lead there from here",
+        ),
+        (errors.CoordinatorLoadInProgressError(), "CoordinatorLoadInProgress"),
+        (errors.KafkaError("the log was cut"), "the log was cut"),
+        (FileNotFoundError(2, "No such file", "ca.pem"), "[Errno 2] No such file: 'ca.pem'"),
+    ],
+)
+def test_errors_say_what_to_do(error: Exception, text: str) -> None:
+    assert explain(error) == text
+
+
+class Played(LogConnection):
+    """A connection whose part the test plays."""
+
+    def __init__(self, link: Link, signal: Signal, fault: Exception | None) -> None:
+        super().__init__(link, signal)
+        self.fault = fault
+        self.cut = threading.Event()
+        self.is_released = False
+
+    def open(self) -> None:
+        if self.fault is not None:
+            raise self.fault
+
+    def serve(self) -> None:
+        self.wait(0.01)
+        if self.cut.is_set():
+            raise errors.KafkaConnectionError("no broker can be reached")
+
+    def release(self) -> None:
+        self.is_released = True
+        raise RuntimeError("of no interest")
+
+
+class PlayedEnd(KafkaEnd[Played]):
+    doing = "read"
+
+    def __init__(self, *faults: Exception) -> None:
+        super().__init__(LINK)
+        self.faults = deque(faults)
+        self.log: list[str] = []
+
+    def _connect(self) -> Played:
+        return Played(LINK, self.signal, self.faults.popleft() if self.faults else None)
+
+    def _begin(self, connection: Played) -> None:
+        self.log.append("begin")
+
+    def _lose(self) -> None:
+        self.log.append("lose")
+
+    def turn(self) -> PlayedEnd:
+        self.tend(float("inf"))
+        return self
+
+
+def test_an_end_is_kept_connected(capsys: pytest.CaptureFixture[str]) -> None:
+    end = PlayedEnd(errors.SaslAuthenticationFailedError("no"))
+    assert end.problem == "not connected yet"
+    wait_for(lambda: "AUTHENTICATION" in (end.turn().problem or ""), "a refusal")
+    assert end.problem == (
+        "cannot read t at kafka://a:9092: " + explain(errors.SaslAuthenticationFailedError("no"))
+    )
+    assert end.problem in capsys.readouterr().err
+    wait_for(lambda: end.turn().ready, "another attempt")
+    assert (end.problem, end.log) == (None, ["begin"])
+    first = end.current
+    assert first is not None
+    first.cut.set()
+    wait_for(lambda: not end.turn().ready, "the end of the connection")
+    assert end.log == ["begin", "lose"]
+    wait_for(lambda: end.turn().ready, "another connection")
+    assert first.is_released
+    assert end.current is not first
+    last = end.current
+    assert last is not None
+    end.disconnect()
+    assert last.is_over
+    assert last.error is None
+    end.turn()
+    assert end.turn().current is None, "it stays closed"
+
+
+def test_who_waits_is_woken() -> None:
+    signal = Signal()
+
+    def is_woken() -> bool:
+        return bool(select.select([signal], (), (), 0)[0])
+
+    assert not is_woken()
+    signal.set()
+    signal.set()
+    assert is_woken()
+    signal.clear()
+    assert not is_woken()
+    signal.set()
+    assert is_woken()
+
+
+# -- a reader
+
+
+class PlayedLog(LogReader):
+    """A connection that begins at an offset; the test fills its inbox."""
+
+    def open(self) -> None:
+        self.topic = TOPIC
+        self.starts = find_starts(LINK, TOPIC, self._reading, {}, EXTENT)
+
+    def serve(self) -> None:
+        self.wait(0.01)
+
+    def release(self) -> None: ...
+    def bring(self, *offsets: int) -> None:
+        for offset in offsets:
+            self.inbox.append(Incoming(b"x", None, None, False, (0, offset)))
+
+
+class PlayedReader(KafkaReader):
+    def _connect(self) -> LogReader:
+        before = super()._connect()
+        return PlayedLog(self.link, before._reading, 100, self.signal)
+
+
+def open_reader(position: Position) -> tuple[PlayedReader, list[str]]:
+    log: list[str] = []
+    listener = SimpleNamespace(start_over=lambda: log.append("start over"))
+    reader = PlayedReader(contract_of(), listener, position, read_before=True)
+    await_ready(reader)
+    return reader, log
+
+
+def await_ready(end: KafkaReader | KafkaWriter) -> None:
+    def turn() -> bool:
+        end.tend(float("inf"))
+        return end.ready
+
+    wait_for(turn, "a connection")
+
+
+def test_a_reader_knows_its_place() -> None:
+    reader, log = open_reader({"log/0": 50})
+    connection = cast(PlayedLog, reader.current)
+    assert reader.sessions_lost == 1, "the broker had none"
+    assert reader.position() == {"log/0": 50}
+    connection.bring(50, 51, 53)
+    reader.keep(reader.poll())
+    reader.keep(reader.poll())
+    connection.idle = {0: 60}  # two markers behind 53
+    assert reader.position() == {"log/0": 52}, "something waits"
+    reader.keep(reader.poll())
+    assert reader.position() == {"log/0": 60}
+    assert reader.report(TakenReport(1, 2, TakenNumbers(), reader.position(), None))
+    assert not reader.has_reported
+    assert [places for places, _ in connection._to_commit] == [{0: 60}]
+    connection.bring(61)
+    connection.error = errors.KafkaConnectionError()
+    connection.is_ended = True
+    reader.tend(0.0)
+    assert (reader.ready, reader.has_waiting, log) == (False, False, ["start over"])
+    assert reader.position() == {"log/0": 60}
+    connection.leave()
+    await_ready(reader)
+    again = cast(PlayedLog, reader.current)
+    assert again is not connection
+    assert again.starts == {0: 60}, "what had come, and was not taken, comes again"
+
+
+def test_a_reader_is_held_back_by_its_window() -> None:
+    reader, _ = open_reader({"log/0": 50})
+    connection = cast(PlayedLog, reader.current)
+    assert not connection.is_full
+    connection.bring(*range(100))
+    assert connection.is_full
+    for _ in range(60):
+        reader.poll()
+    assert not connection.is_full
+
+
+# -- a writer
+
+
+class PlayedProducer(LogWriter):
+    """A connection; the test answers."""
+
+    def open(self) -> None:
+        self.max_payload = 900
+        self.sent: list[tuple[int, str]] = []
+
+    def serve(self) -> None:
+        self.wait(0.01)
+        if self.broken is not None:
+            raise self.broken
+
+    def release(self) -> None: ...
+    def send(self, key: int, payload: bytes, stamp: str) -> None:
+        self.sent.append((key, stamp.rpartition("/")[2]))
+
+    @property
+    def numbers(self) -> list[str]:
+        return [number for _, number in self.sent]
+
+    def answer(self, at: int, offset: int = -1, error: Exception | None = None) -> None:
+        self.answers.append(Answer(self.sent[at][0], offset, error))
+
+
+class PlayedWriter(KafkaWriter):
+    confirmed: SentNumber | None = None
+
+    def _connect(self) -> LogWriter:
+        made = super()._connect()
+        played = PlayedProducer(
+            self.link,
+            self.signal,
+            acknowledged=True,
+            wants_confirmation=made._wants_confirmation,
+        )
+        played.confirmed = self.confirmed if made._wants_confirmation else None
+        return played
+
+
+class PlayedSink:
+    def __init__(self, *words: str) -> None:
+        contract = contract_of(*words)
+        window = ResendWindow(15.0, 1 << 20, 1 << 20)
+        self.sink = Sink(contract, contract.sink, window, cast(Any, PlayedWriter))
+        self.writer = cast(PlayedWriter, self.sink.writer)
+        self.place = 0
+        await_ready(self.writer)
+
+    @property
+    def connection(self) -> PlayedProducer:
+        return cast(PlayedProducer, self.writer.current)
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            self.place += 1
+            self.sink.add(Message(self.place, 7, self.place, 1, None, b"x"))
+
+    def lose(self, confirmed: SentNumber | None = None) -> PlayedProducer:
+        """The next connection, over which the log has this."""
+        before = self.connection
+        self.writer.confirmed = confirmed
+        before.break_off(errors.KafkaConnectionError("cut"))
+        wait_for(lambda: before.is_over, "the end of the connection")
+        await_ready(self.writer)
+        return self.connection
+
+
+def test_what_is_acknowledged_is_done() -> None:
+    played = PlayedSink()
+    played.add(3)
+    assert played.connection.numbers == ["1", "2", "3"]
+    for at in range(3):
+        assert not played.sink.is_drained
+        played.connection.answer(at, offset=at)
+    played.writer.read()
+    assert played.sink.is_drained
+    assert played.sink.announce(), "what was sent lies in the log"
+
+
+def test_over_another_connection_goes_what_the_log_lacks() -> None:
+    played = PlayedSink()
+    played.add(5)
+    played.connection.answer(0, offset=0)
+    played.connection.answer(1, offset=1)
+    played.writer.read()
+    again = played.lose(SentNumber("1-J", 7, 3))
+    assert again.numbers == ["4", "5"], "the third was written, though nobody had said so"
+    again = played.lose(SentNumber("1-J", 7, 1))
+    assert again.numbers == ["2", "3", "4", "5"], "a log that was cut"
+    again = played.lose(None)
+    assert again.numbers == ["1", "2", "3", "4", "5"]
+
+
+def test_a_log_that_becomes_shorter_ends_the_connection() -> None:
+    played = PlayedSink()
+    played.add(2)
+    played.connection.answer(0, offset=10)
+    played.connection.answer(1, offset=4)
+    played.writer.read()
+    assert "the log was cut, or made anew" in str(played.connection.broken)
+    assert played.lose(SentNumber("1-J", 7, 1)).numbers == ["2"], "acknowledged, and lost"
+
+
+def test_what_is_refused_is_held_and_tried_again() -> None:
+    played = PlayedSink()
+    played.add(2)
+    for at in range(2):
+        played.connection.answer(at, error=errors.TopicAuthorizationFailedError("out"))
+    played.writer.read()
+    assert "NOT_AUTHORIZED" in (played.sink.refusal or "")
+    played.sink.tend(float("inf"))
+    assert played.connection.numbers == ["1", "2", "1"]
+    played.connection.answer(2, offset=1)
+    played.writer.read()
+    assert played.connection.numbers == ["1", "2", "1", "2"]
+    assert played.sink.refusal is None
+
+
+def test_a_record_that_is_too_large_is_left_out() -> None:
+    played = PlayedSink()
+    assert played.sink.max_payload == 900 - len("1-J") - 60
+    played.add(2)
+    played.connection.answer(0, error=errors.MessageSizeTooLargeError("2 MB"))
+    played.connection.answer(1, offset=0)
+    played.writer.read()
+    assert (played.sink.left_out, played.sink.is_drained) == (1, True)
+
+
+def test_at_most_once_nothing_is_sent_again() -> None:
+    played = PlayedSink("--delivery", "at_most_once")
+    played.add(2)
+    played.connection.answer(0, offset=0)
+    played.writer.read()
+    assert not played.sink.is_drained, "the producer has it still"
+    assert played.lose().numbers == []
+    assert played.sink.lost == 1

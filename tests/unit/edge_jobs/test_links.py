@@ -1,0 +1,174 @@
+"""Jobs of the Python link client between logs in memory: the rules of delivery, whatever carries
+the records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+from speck_link.arguments import Arguments, read_contract
+from speck_link.batches import pack
+from speck_link.job import Job, Program
+from speck_link.messages import Message
+from speck_link.sink import Sink, TooLargeError
+from speck_link.source import Source
+from speck_link.taken import TakenNumbers
+from speck_link.window import ResendWindow
+
+from tests.unit.edge_jobs.memory_links import SERIES, Ends, Log
+
+CONTRACT = (
+    *("--job-name", "J", "--client-id", "speck-1-J-a", "--checkpoint-interval", "1ms"),
+    *("--source-broker", "kafka://a", "--source-topic", "in"),
+    *("--sink-broker", "kafka://b", "--sink-topic", "out"),
+)
+RECORDS = 100
+
+
+class CrashError(Exception):
+    """The process has died."""
+
+
+class PassOn(Program):
+    """Passes on what it reads; at some records something happens."""
+
+    def __init__(self, events: dict[bytes, Callable[[Job], None]]) -> None:
+        self.events = events
+
+    def open(self, job: Job) -> None:
+        self.job = job
+
+    def process(self, record: bytes) -> Iterable[bytes]:
+        if event := self.events.get(record):
+            event(self.job)
+        return [record]
+
+
+def run(ends: Ends, folder: Path, events: dict[bytes, Callable[[Job], None]], *words: str) -> None:
+    events = {ends.source.payloads[-1]: Job.stop, **events}
+    job = Job(PassOn(events), (*CONTRACT, *words), folder, ends.open_reader, ends.open_writer)
+    job.run()
+
+
+def crash(_: Job) -> None:
+    raise CrashError
+
+
+def fed(*, stamped: bool = True) -> Ends:
+    stamps = (f"src/1/{n}" if stamped else None for n in range(1, RECORDS + 1))
+    return Ends(source=Log([(stamp, b"r%d" % n) for n, stamp in enumerate(stamps, 1)]))
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once", "exactly_once"])
+def test_records_pass_in_order_with_stamps(tmp_path: Path, delivery: str) -> None:
+    ends = fed()
+    run(ends, tmp_path, {}, "--delivery", delivery)
+    assert ends.sink.payloads == ends.source.payloads
+    assert [number for _, number in ends.sink.stamps] == list(range(1, RECORDS + 1))
+    assert ends.source.place == RECORDS
+    (last, *_) = reversed(ends.source.reports)
+    assert (last.taken.messages, last.position) == (RECORDS, {SERIES: RECORDS})
+
+
+@pytest.mark.parametrize("stamped", [True, False])
+def test_a_program_that_dies_writes_each_record_once(tmp_path: Path, stamped: bool) -> None:
+    """Records without numbers, too: the state knows where in the log it ends."""
+    ends = fed(stamped=stamped)
+    exact = ("--delivery", "exactly_once")
+    for at in (b"r65", b"r80"):
+        with pytest.raises(CrashError):
+            run(ends, tmp_path, {at: crash}, *exact)
+    run(ends, tmp_path, {}, *exact)
+    assert ends.sink.payloads == ends.source.payloads
+    epochs = {epoch for epoch, _ in ends.sink.stamps}
+    assert len(epochs) == 1, "the numbers go on"
+
+
+def test_under_at_least_once_the_numbers_begin_anew(tmp_path: Path) -> None:
+    ends = fed()
+    with pytest.raises(CrashError):
+        run(ends, tmp_path, {b"r65": crash})
+    run(ends, tmp_path, {})
+    assert set(ends.sink.payloads) == set(ends.source.payloads)
+    epochs = list(dict.fromkeys(epoch for epoch, _ in ends.sink.stamps))
+    assert len(epochs) == 2
+    assert epochs == sorted(epochs)
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_what_the_log_has_is_not_written_again_over_another_connection(
+    tmp_path: Path, delivery: str
+) -> None:
+    ends = fed()
+
+    def cut(_: Job) -> None:
+        assert ends.writer is not None
+        ends.writer.lose()
+
+    run(ends, tmp_path, {b"r33": cut, b"r66": cut}, "--delivery", delivery)
+    assert ends.sink.payloads == ends.source.payloads
+
+
+def test_a_log_that_was_cut_gets_again_what_it_has_lost(tmp_path: Path) -> None:
+    ends = fed()
+
+    def cut(_: Job) -> None:
+        assert ends.writer is not None
+        del ends.sink.records[10:]
+        ends.writer.lose()
+
+    run(ends, tmp_path, {b"r50": cut})
+    assert ends.sink.payloads == ends.source.payloads
+
+
+def test_positions_of_another_link_mean_nothing() -> None:
+    contract = read_contract(Arguments(CONTRACT))
+    taken = TakenNumbers()
+    taken.use_link(contract.source.client_id)
+    known, other = fed(), fed()
+    Source(contract, TakenNumbers.from_json(taken.to_json()), {SERIES: 7}, known.open_reader)
+    taken.use_link("speck-1-J-b")
+    Source(contract, taken, {SERIES: 7}, other.open_reader)
+    assert known.reader is not None
+    assert other.reader is not None
+    assert (known.reader.read_before, known.reader.next) == (True, 7)
+    assert (other.reader.read_before, other.reader.next) == (False, 0)
+
+
+def test_positions_that_are_handed_over_are_no_numbers() -> None:
+    """They name parts of the log: its reader goes by them."""
+    words = ("--taken", "src/1/5", "--until", "log%2F0/0/20")
+    contract = read_contract(Arguments((*CONTRACT, *words)))
+    ends = fed()
+    source = Source(contract, TakenNumbers(), {}, ends.open_reader)
+    source.reader.tend(0.0)
+    assert source.take() == [b"r1"]
+
+
+def test_a_batch_of_a_former_link_goes_one_by_one_into_a_log() -> None:
+    ends = Ends()
+    contract = read_contract(Arguments(CONTRACT))
+    window = ResendWindow(15.0, 1 << 20, 1 << 20)
+    sink = Sink(contract, contract.sink, window, ends.open_writer)
+    records = [b"a", b"b", b"c"]
+    kind, payload = pack(records, in_batches=True, zstd=False)
+    sink.add(Message(1, 7, 1, 3, kind, payload))
+    for _ in range(3):
+        sink.tend(0.0)
+    assert ends.sink.payloads == records
+    assert ends.sink.stamps == [(7, 1), (7, 2), (7, 3)]
+    assert sink.announce(), "the log says it itself"
+
+
+def test_a_record_that_is_too_large_for_the_log(tmp_path: Path) -> None:
+    ends = Ends(max_payload=5)
+    contract = read_contract(Arguments((*CONTRACT, "--delivery", "exactly_once")))
+    sink = Sink(contract, contract.sink, ResendWindow(15.0, 0, 0), ends.open_writer)
+    sink.tend(0.0)
+    with pytest.raises(TooLargeError) as fault:
+        sink.add(Message(1, 7, 1, 1, None, b"sixsix"))
+    assert str(fault.value) == (
+        "cannot publish a record of 6 bytes to out at kafka://b:9092: it is larger than the broker"
+        " takes; raise its limit, or have such records left out with --max-record-bytes 5"
+    )
