@@ -83,9 +83,10 @@ class OpenClient:
         login = next((each for each in self._failures if isinstance(each, _LOGIN)), None)
         if login is not None:
             return login
+        reason: BaseException = error
         if self._failures and isinstance(error, errors.KafkaTimeoutError):
-            return self._failures[-1]
-        return error
+            reason = self._failures[-1]
+        return reason
 
     @property
     def is_connected(self) -> bool:
