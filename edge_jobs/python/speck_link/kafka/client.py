@@ -80,12 +80,12 @@ class OpenClient:
                 self._inner._manager._net.stop()
 
     def _explain(self, error: Exception) -> BaseException:
-        login = next((each for each in self._failures if isinstance(each, _LOGIN)), None)
-        if login is not None:
-            return login
+        """The library itself says but that it took too long."""
         reason: BaseException = error
         if self._failures and isinstance(error, errors.KafkaTimeoutError):
             reason = self._failures[-1]
+        for each in self._failures:
+            reason = each if isinstance(each, _LOGIN) else reason
         return reason
 
     @property
