@@ -68,7 +68,7 @@ jars: $(JARS_STAMP) ## build the edge jobs' jars
 
 programs: $(PROGRAMS) ## build the archive of the jobs that are Python programs
 
-$(PROGRAMS): $(VENV_STAMP) $(wildcard edge_jobs/python/*.py edge_jobs/python/*/*.py)
+$(PROGRAMS): $(VENV_STAMP) $(wildcard edge_jobs/python/*.py edge_jobs/python/*/*.py edge_jobs/python/*/*/*.py)
 	@$(PY) edge_jobs/python/build.py >&2
 
 define need-java

@@ -341,7 +341,7 @@ def open_reader(position: Position) -> tuple[PlayedReader, list[str]]:
     return reader, log
 
 
-def await_ready(end: KafkaReader | KafkaWriter) -> None:
+def await_ready(end: KafkaReader) -> None:
     def turn() -> bool:
         end.tend(float("inf"))
         return end.ready
@@ -437,11 +437,17 @@ class PlayedSink:
         self.sink = Sink(contract, contract.sink, window, cast(Any, PlayedWriter))
         self.writer = cast(PlayedWriter, self.sink.writer)
         self.place = 0
-        await_ready(self.writer)
+        self.now = 0.0
+        wait_for(lambda: self.turn().writer.ready, "a connection")
 
     @property
     def connection(self) -> PlayedProducer:
         return cast(PlayedProducer, self.writer.current)
+
+    def turn(self) -> PlayedSink:
+        self.now += 0.5
+        self.writer.tend(self.now)
+        return self
 
     def add(self, count: int) -> None:
         for _ in range(count):
@@ -454,7 +460,8 @@ class PlayedSink:
         self.writer.confirmed = confirmed
         before.break_off(errors.KafkaConnectionError("cut"))
         wait_for(lambda: before.is_over, "the end of the connection")
-        await_ready(self.writer)
+        wait_for(lambda: self.turn().connection is not before, "the next one")
+        wait_for(lambda: self.turn().writer.ready, "the next one")
         return self.connection
 
 
@@ -494,29 +501,44 @@ def test_a_log_that_becomes_shorter_ends_the_connection() -> None:
     assert played.lose(SentNumber("1-J", 7, 1)).numbers == ["2"], "acknowledged, and lost"
 
 
-def test_what_is_refused_is_held_and_tried_again() -> None:
+def test_what_is_refused_is_tried_again_over_another_connection() -> None:
+    """The library's producer fails all that it has with the first error."""
     played = PlayedSink()
-    played.add(2)
-    for at in range(2):
+    played.add(3)
+    played.connection.answer(0, offset=0)
+    for at in (1, 2):
         played.connection.answer(at, error=errors.TopicAuthorizationFailedError("out"))
     played.writer.read()
-    assert "NOT_AUTHORIZED" in (played.sink.refusal or "")
-    played.sink.tend(float("inf"))
-    assert played.connection.numbers == ["1", "2", "1"]
-    played.connection.answer(2, offset=1)
-    played.writer.read()
-    assert played.connection.numbers == ["1", "2", "1", "2"]
-    assert played.sink.refusal is None
+    assert played.lose(SentNumber("1-J", 7, 1)).numbers == ["2", "3"]
+
+
+def test_a_refusal_is_reported_until_a_record_is_taken() -> None:
+    played = PlayedSink()
+    played.add(1)
+    for _ in range(2):
+        before = played.connection
+        before.answer(0, error=errors.TopicAuthorizationFailedError("out"))
+        played.turn()
+        wait_for(lambda: before.is_over, "the end of the connection")
+        wait_for(lambda: played.turn().connection is not before, "the next one")
+        wait_for(lambda: played.turn().writer.ready, "the next one")
+        problem = played.writer.problem or ""
+        assert problem.startswith("cannot write to out at kafka://b:9092: the broker refuses")
+        assert "NOT_AUTHORIZED" in problem
+    played.connection.answer(0, offset=0)
+    assert played.turn().writer.problem is None
+    assert played.sink.is_drained
 
 
 def test_a_record_that_is_too_large_is_left_out() -> None:
     played = PlayedSink()
     assert played.sink.max_payload == 900 - len("1-J") - 60
-    played.add(2)
-    played.connection.answer(0, error=errors.MessageSizeTooLargeError("2 MB"))
-    played.connection.answer(1, offset=0)
+    played.add(3)
+    for at in range(3):
+        played.connection.answer(at, error=errors.MessageSizeTooLargeError("2 MB"))
     played.writer.read()
-    assert (played.sink.left_out, played.sink.is_drained) == (1, True)
+    assert played.lose(None).numbers == ["2", "3"], "the others were not"
+    assert played.sink.left_out == 1
 
 
 def test_at_most_once_nothing_is_sent_again() -> None:

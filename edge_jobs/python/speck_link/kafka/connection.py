@@ -26,6 +26,8 @@ _MISSED_LOOKS = 2
 _FIRST_PAUSE_S, _MOST_PAUSE_S = 0.1, 2.0
 _LEAVE_S = 4.0
 _SAID_EVERY = 20
+_TRUSTED_S = 10.0
+"""A connection that ends earlier, and was of no use, is likely to end so the next time."""
 
 
 class Signal:
@@ -148,6 +150,8 @@ class KafkaEnd(Generic[C]):
         self._pause_s = _FIRST_PAUSE_S
         self._retry_at = 0.0
         self._failures = 0
+        self._ready_at = 0.0
+        self._is_doubted = False
         self._is_closed = False
 
     # -- for the loop
@@ -185,12 +189,22 @@ class KafkaEnd(Generic[C]):
                 self._take()
                 self._lose()
                 self.ready = False
+                self._is_doubted = self._is_doubted or now - self._ready_at < _TRUSTED_S
             if current.is_over:
                 self._note_end(current, now)
         elif current.is_ready and not self.ready:
-            self._pause_s, self._failures, self.problem = _FIRST_PAUSE_S, 0, None
-            self.ready = True
+            self.ready, self._ready_at = True, now
+            if not self._is_doubted:
+                self.trust()
             self._begin(current)
+        elif self.ready and self._is_doubted and now - self._ready_at > _TRUSTED_S:
+            self.trust()
+
+    def trust(self) -> None:
+        """The connection is of use: nothing is wrong any more."""
+        if self.problem is not None or self._is_doubted:
+            self._pause_s, self._failures, self.problem = _FIRST_PAUSE_S, 0, None
+            self._is_doubted = False
 
     def _note_end(self, ended: C, now: float) -> None:
         self.current = None

@@ -23,7 +23,7 @@ from speck_link.transport import Incoming, Position, ReaderListener, TakenReport
 MOST_WAITING = 16 << 20
 _OVERHEAD = 300
 """About what a record takes in memory beside its payload."""
-_POLL_MS = 100
+_POLL_MS = 250
 _FULL_S = 0.1
 _PARTITIONS_S = 30.0
 _COMMIT_AGAIN_S = 600.0
@@ -223,8 +223,8 @@ class KafkaReader(KafkaEnd[LogReader]):
         return self.ready and self.current is not None and bool(self.current.inbox)
 
     def poll(self) -> Incoming:
-        """The caller keeps it at once, or never."""
         assert self.current is not None
+        self.trust()
         message = self.current.inbox.popleft()
         self.current.bytes_taken += len(message.payload) + _OVERHEAD
         if len(self.current.inbox) == self._contract.receive_maximum // 2 or not self.current.inbox:

@@ -23,13 +23,6 @@ _BATCH_BYTES = 64 << 10
 _AROUND_BATCH, _AROUND_RECORD = 61, 40
 """Bytes around the records of a batch, and around a record with its header."""
 _LARGEST_REQUEST = 128 << 20
-_REFUSALS = (
-    errors.AuthorizationError,
-    errors.PolicyViolationError,
-    errors.InvalidTopicError,
-    errors.UnknownTopicOrPartitionError,
-    errors.InvalidRecordError,
-)
 _TOO_LARGE = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
 
 
@@ -182,16 +175,18 @@ class KafkaWriter(KafkaEnd[LogWriter]):
             self._settle(current, current.answers.popleft())
 
     def _settle(self, current: LogWriter, answer: Answer) -> None:
+        """The library's producer takes nothing any more after an error, and fails all that it has
+        with that error: only the first one means its record. What is refused is tried again over
+        the next connection."""
         key, offset, error = answer
         if error is None:
+            self.trust()
             self._listener.settle(key, Outcome.TAKEN)
             self._note_offset(current, offset)
-        elif isinstance(error, _TOO_LARGE):
+            return
+        current.break_off(error)
+        if isinstance(error, _TOO_LARGE):
             self._listener.settle(key, Outcome.TOO_LARGE, explain(error))
-        elif isinstance(error, _REFUSALS):
-            self._listener.settle(key, Outcome.REFUSED, explain(error))
-        else:
-            current.break_off(error)
 
     def _note_offset(self, current: LogWriter, offset: int) -> None:
         """A log that has become shorter has lost what it had acknowledged: that is sent again over
