@@ -3,6 +3,9 @@ the records."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -16,6 +19,7 @@ from speck_link.source import Source
 from speck_link.taken import TakenNumbers
 from speck_link.window import ResendWindow
 
+from tests.python_jobs import SOURCES
 from tests.unit.edge_jobs.memory_links import SERIES, Ends, Log
 
 CONTRACT = (
@@ -172,3 +176,14 @@ def test_a_record_that_is_too_large_for_the_log(tmp_path: Path) -> None:
         "cannot publish a record of 6 bytes to out at kafka://b:9092: it is larger than the broker"
         " takes; raise its limit, or have such records left out with --max-record-bytes 5"
     )
+
+
+def test_a_job_imports_the_client_of_its_brokers_alone() -> None:
+    """Kafka's takes 16 MB, where 40 are wanted for all."""
+    look = "print([name for name in ('paho', 'kafka') if name in sys.modules])"
+    code = f"import sys, speck_link.job; {look}; import speck_link.mqtt.reader; {look}"
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n['paho']\n"
