@@ -93,6 +93,10 @@ class OpenClient:
         """Whether there is a connection to any broker."""
         return any(each.connected for each in list(self._inner._manager._conns.values()))
 
+    def count_partitions(self, topic: str) -> int:
+        """How many a topic has, as far as is known here; 0: that is not known."""
+        return len(self._inner.cluster.partitions_for_topic(topic) or ())
+
     def close(self, **how: Any) -> None:
         """Close it; what fails then is of no interest any more."""
         with suppress(Exception):

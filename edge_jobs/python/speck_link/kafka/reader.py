@@ -157,13 +157,14 @@ class LogReader(LogConnection):
         self._is_committing = bool(self._to_commit)
 
     def _look_for_partitions(self) -> None:
+        assert self._consumer is not None
         assert self.topic is not None
         now = time.monotonic()
         if now - self._partitions_looked < _PARTITIONS_S:
             return
         self._partitions_looked = now
-        known = self._poller.partitions_for_topic(self.topic.name)
-        if known and len(known) != len(self.topic.parts):
+        count = self._consumer.count_partitions(self.topic.name)
+        if count and count != len(self.topic.parts):
             raise KafkaError("the topic has other partitions now")
 
     def release(self) -> None:
