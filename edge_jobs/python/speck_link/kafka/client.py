@@ -147,7 +147,10 @@ def explain(error: BaseException) -> str:
             " (kafka-acls)"
         )
     if isinstance(error, errors.UnsupportedCodecError):
-        return f"{words}; this client reads records without compression, or with gzip"
+        return (
+            f"{words}; install in this program's Python what unpacks it (lz4, python-snappy or"
+            " zstandard), or have records sent uncompressed, or with gzip"
+        )
     if isinstance(error, _SILENT):
         return (
             f"{words}; if the broker runs, look whether the address, and its advertised.listeners,"
