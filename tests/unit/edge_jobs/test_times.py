@@ -27,7 +27,7 @@ class Clock:
     """Seconds that pass in calls: 2 in each `select`, 3 in each `read`, 4 in each `write`."""
 
     now = 0.0
-    is_closed = False
+    is_closed = is_full = False
 
     def perf_counter(self) -> float:
         return self.now
@@ -91,7 +91,7 @@ def test_a_wait_for_the_sinks_broker_is_back_pressure_if_it_holds_up_the_input(j
     job._flushing = 0.0  # a checkpoint waits until the broker has everything
     job._count_time(1.0, 1.0)
     assert times(job) == (1.0, 1.0, 4.0), "without input nothing is held up"
-    job._source._waiting.append(cast(Any, SimpleNamespace()))
+    cast(Any, job._source.reader)._waiting.append(SimpleNamespace())
     job._count_time(1.0, 1.0)
     assert times(job) == (1.0, 1.0, 5.0)
     job._flushing = None

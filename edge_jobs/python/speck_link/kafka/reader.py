@@ -245,7 +245,7 @@ class KafkaReader(KafkaEnd[LogReader]):
         is_drained = not current.inbox
         for part, offset in self._next.items():
             place = max(offset, idle.get(part, 0)) if is_drained else offset
-            self._position[current.topic.series(part)] = place
+            self._next[part] = self._position[current.topic.series(part)] = place
         return dict(self._position)
 
     def acknowledge(self) -> None:
