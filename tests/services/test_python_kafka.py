@@ -113,6 +113,7 @@ def test_a_reader_passes_the_markers_of_transactions(
             producer.begin_transaction()
             for _ in range(5):
                 producer.send("in", b"x", partition=0)
+            producer.flush()  # what is not sent yet would never be, where it is taken back
             (producer.commit_transaction if commits else producer.abort_transaction)()
         producer.close(timeout=5)
         places = {"in": {0: 12}}
