@@ -179,7 +179,7 @@ def test_a_record_that_is_too_large_for_the_log(tmp_path: Path) -> None:
 
 
 def test_a_job_imports_the_client_of_its_brokers_alone() -> None:
-    """Kafka's takes 16 MB, where 40 are wanted for all."""
+    """Kafka's takes 12 MB, where 40 are wanted for all."""
     look = "print([name for name in ('paho', 'kafka') if name in sys.modules])"
     code = f"import sys, speck_link.job; {look}; import speck_link.mqtt.reader; {look}"
     environment = {**os.environ, "PYTHONPATH": str(SOURCES)}
