@@ -25,7 +25,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -33,6 +33,7 @@ from uuid import uuid4
 from speck.errors import PermanentError
 from speck.runner.copying import copy_state
 from speck.runner.files import (
+    delete_folder,
     open_folder,
     open_foreign,
     read_own,
@@ -40,7 +41,7 @@ from speck.runner.files import (
     sync_folder,
     write_json,
 )
-from speck.runner.owners import give_state, is_another, make_run
+from speck.runner.owners import give_state, is_another, make_run, take_back
 from speck.runner.processes import ProgramSession
 from speck.runner.settings import Settings
 from speck.runner.unpacking import unpack_tar
@@ -50,6 +51,7 @@ CHECKPOINT = "checkpoint"
 PROCESS, SPARK = "process", "spark"
 _LABEL = re.compile(r"[0-9a-z]{1,64}")
 _HIGHEST = (1 << 64) - 1
+_ARCHIVE = "archive"
 _KEPT = ("claim.json", "record.json", "state")
 _MEMORY_FLAG = "--memory-mb"
 
@@ -114,17 +116,51 @@ class Record:
 
 def read_claim(folder: Path) -> tuple[Claim, Record] | None:
     """A claim and what has become of it; None: the folder holds none."""
-    content = read_own(folder / "claim.json")
+    if not any(os.path.lexists(folder / name) for name in ("claim.json", "record.json")):
+        return None
+    claim, record = _parse_claim(folder), _parse_record(folder)
+    if record is None:  # nobody knows whether it has ended
+        return claim or Claim(folder.name, folder.name), _give_up(Record(), "record")
+    if claim is None:  # nor here what it was started from
+        return Claim(folder.name, folder.name), _give_up(record, "claim")
+    return claim, record
+
+
+def _parse_claim(folder: Path) -> Claim | None:
+    content = read_own(folder / "claim.json") or {}
+    try:
+        claim = Claim(**_pick(Claim, content))
+        return replace(claim, args=tuple(claim.args))
+    except (TypeError, ValueError):
+        return None
+
+
+def _parse_record(folder: Path) -> Record | None:
+    content = read_own(folder / "record.json")
     if content is None:
         return None
-    record = read_own(folder / "record.json")
-    if record is None:  # nobody knows whether it has ended: it must not begin once more
-        why = "its record is damaged; it is not started again"
-        record = {"wanted": "cancel", "failures": [(now_ms(), why, "")]}
-    if record.get("session"):
-        record["session"] = ProgramSession(**record["session"])
-    record["failures"] = [tuple(failure) for failure in record.get("failures", [])]
-    return Claim(**{**content, "args": tuple(content["args"])}), Record(**record)
+    try:
+        record = Record(**_pick(Record, content))
+        failures = [tuple(failure) for failure in record.failures]
+        session = content.get("session")
+        if session is not None:
+            session = ProgramSession(**_pick(ProgramSession, session))
+        return replace(record, failures=failures, session=session)
+    except (TypeError, ValueError):
+        return None
+
+
+def _pick(kind: type, content: Mapping[str, Any]) -> dict[str, Any]:
+    """What this version knows of: a newer one may have been here."""
+    return {each.name: content[each.name] for each in fields(kind) if each.name in content}
+
+
+def _give_up(record: Record, what: str) -> Record:
+    """Of a program of which that is damaged: it must not begin once more."""
+    if record.over:
+        return record
+    why = f"its {what} is damaged; it is not started again"
+    return replace(record, wanted="cancel", failures=[*record.failures, (now_ms(), why, "")])
 
 
 def store_record(folder: Path, record: Record) -> None:
@@ -166,7 +202,10 @@ def make_claim(root: Path, claim: Claim, artifact: Path | None, owner: tuple[int
 def _fill(folder: Path, claim: Claim, artifact: Path, owner: tuple[int, int]) -> None:
     base = _find_base(claim.base)
     _take_artifact(artifact, folder / "artifact")
-    unpack_tar(folder / "artifact", folder / "program")
+    if claim.kind == _ARCHIVE:
+        unpack_tar(folder / "artifact", folder / "program")
+        if (folder / "program").exists() and not (folder / "program" / claim.entry).is_file():
+            raise PermanentError(f"the archive has no file {claim.entry!r:.200}")
     if base is None:
         (folder / "state").mkdir()
     else:
@@ -202,10 +241,11 @@ def drop_program(folder: Path) -> None:
 def strip(folder: Path) -> None:
     """Delete all but the claim, the record and the state, which the service deletes when it is of
     no use any more. Raises OSError."""
+    take_back(folder)
     for path in folder.iterdir():
         if path.name not in _KEPT:
             if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
+                delete_folder(path)
             else:
                 path.unlink(missing_ok=True)
 

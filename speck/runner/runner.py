@@ -133,15 +133,16 @@ class Runner:
         return max(_ENDED_SHOWN, recent)
 
     def _try(self, what: str, act: Callable[[], None]) -> None:
-        """Do something, unless it failed a moment ago: a disk that is full, or fails, keeps the
-        runner from nothing else, and is tried again."""
+        """Do something, unless it failed a moment ago: a disk that is full, or fails, or what is
+        wrong with one program, keeps the runner from nothing else, and is tried again."""
         if time.monotonic() < self._held.get(what, 0.0):
             return
         try:
             act()
-        except OSError as error:
+        except Exception as error:
             if what not in self._held:
-                print(f"cannot {what}: {error}; tries again", file=sys.stderr, flush=True)
+                why = error if isinstance(error, OSError) else repr(error)
+                print(f"cannot {what}: {why}; tries again", file=sys.stderr, flush=True)
             self._held[what] = time.monotonic() + _HOLD_S
         else:
             self._held.pop(what, None)
@@ -265,8 +266,9 @@ class Runner:
             program = made.result()
         except TwiceError as error:
             return {"refused": str(error), "twice": True}
-        except (PermanentError, OSError, LookupError, TypeError, ValueError) as error:
-            return {"refused": str(error)}
+        except Exception as error:  # whatever an artifact or a state may hold
+            is_known = isinstance(error, (PermanentError, OSError))
+            return {"refused": str(error) if is_known else repr(error)}
         if program is not None:
             self._add(program)
         return {}

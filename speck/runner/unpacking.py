@@ -24,11 +24,13 @@ _FAULTS = (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, LZMAErro
 
 
 def unpack_tar(archive: Path, target: Path) -> None:
-    """Unpack a tar archive into a new folder, durably, for all users to read; any other file is
-    left as it is. Raises PermanentError for an archive that is damaged, reaches out of its folder,
-    or is too large."""
+    """Unpack a tar archive into a new folder, durably, for all users to read; a zip archive is left
+    as it is. Raises PermanentError for an archive that is damaged, reaches out of its folder, or is
+    too large."""
     try:
-        if tarfile.is_tarfile(archive):
+        with archive.open("rb") as stream:
+            is_zip = stream.read(2) == b"PK"
+        if not is_zip:
             _make_folder(target)
             _unpack(archive, target)
     except _FAULTS as error:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from speck.errors import DuplicateJobError
+from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.observation import RunState
 from speck.runner import claims
 from speck.runner import runner as loop
@@ -162,6 +163,80 @@ def test_a_program_whose_record_is_damaged_does_not_start_again(place: Place) ->
         assert not place.program(job).alive
         assert len(place.starts(job)) == 1
     assert place.failures(running) == ["its record is damaged; it is not started again"]
+
+
+def edit(file: Path, change: Callable[[dict[str, Any]], Any]) -> None:
+    content = json.loads(file.read_bytes())
+    change(content)
+    file.write_text(json.dumps(content))
+
+
+def test_a_program_whose_claim_is_damaged_ends_and_keeps_its_state(place: Place) -> None:
+    damages: list[Callable[[dict[str, Any]], Any]] = [
+        lambda claim: claim.clear(),
+        lambda claim: claim.pop("name"),
+        lambda claim: claim.update(args=7),
+    ]
+    jobs, ended, well = [place.run() for _ in damages], place.run(), place.run()
+    place.engine.cancel(ended)
+    place.await_state(ended, RunState.CANCELED)
+    place.local.leave()
+    for job, damage in zip([*jobs, ended], [*damages, dict.clear], strict=True):
+        edit(place.folder / f"programs/{job}/claim.json", damage)
+    place.local.come()
+    for job in jobs:
+        place.await_state(job, RunState.CANCELED)
+        assert not place.program(job).alive
+        assert place.failures(job) == ["its claim is damaged; it is not started again"]
+        assert place.engine.newest_state(job) is not None
+    assert place.engine.status(ended) is RunState.CANCELED
+    assert place.failures(ended) == []
+    assert place.engine.status(well) is RunState.RUNNING
+
+
+def test_what_a_newer_runner_has_stored_besides_is_left_aside(place: Place) -> None:
+    job = place.run()
+    pid = place.main(job).pid
+    place.local.leave()
+    for name in ("claim.json", "record.json"):
+        edit(place.folder / f"programs/{job}" / name, lambda content: content.update(novel=[1]))
+    edit(
+        place.folder / f"programs/{job}/record.json",
+        lambda record: record["session"].update(novel=1),
+    )
+    place.local.come()
+    assert place.engine.status(job) is RunState.RUNNING
+    assert place.main(job).pid == pid
+    assert place.stop(job).failure is None
+
+
+def test_whatever_goes_wrong_with_one_program_the_runner_sees_to_the_others(place: Place) -> None:
+    job, other = place.run(), place.run()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place.program(job), "tick", lambda _: 1 / 0)
+        os.kill(place.main(other).pid, 9)
+        wait_for(lambda: len(place.starts(other)) == 2, "another start", 30)
+        patch.setattr(loop, "make_claim", lambda *_: 1 / 0)
+        with pytest.raises(EngineRefusedError, match="ZeroDivisionError"):
+            place.start()
+        assert place.local.is_there
+    place.await_state(other, RunState.RUNNING)
+
+
+def test_a_damaged_archive_is_refused_and_the_runner_lives_on(place: Place, tmp_path: Path) -> None:
+    archive = tmp_path / "job.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(PROGRAMS / "stepping.py", "bin/job")
+    content = archive.read_bytes()
+    for size in (len(content) // 2, 40):
+        archive.write_bytes(content[:size] + b"\xff" * 200)
+        with pytest.raises(EngineRefusedError, match="the archive cannot be unpacked"):
+            place.start(file=archive, entry="bin/job")
+    archive.write_bytes(content)
+    with pytest.raises(EngineRefusedError, match="the archive has no file 'bin/other'"):
+        place.start(file=archive, entry="bin/other")
+    place.run()
+    assert place.local.is_there
 
 
 def test_all_that_ended_a_moment_ago_is_shown(

@@ -103,7 +103,7 @@ def test_a_damaged_archive_is_refused_wherever_it_is_damaged(tmp_path: Path, pac
             assert str(error).startswith("the archive cannot be unpacked: ")
 
 
-def test_another_file_is_left_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / "job.py").write_text("print()")
-    unpack_tar(tmp_path / "job.py", tmp_path / "program")
+def test_a_zip_archive_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "job.pyz").write_bytes(b"PK\x03\x04")
+    unpack_tar(tmp_path / "job.pyz", tmp_path / "program")
     assert not (tmp_path / "program").exists()
