@@ -138,7 +138,9 @@ class Programs:
             size = out.tell()
         if size < total:
             return {"bytes": size}
-        if hashlib.sha256(part.read_bytes()).hexdigest() != final.name:
+        with part.open("rb") as stream:  # not all at once: an agent has little memory
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+        if digest != final.name:
             part.unlink()
             raise TransientError(f"cannot store the artifact {final.name}: it arrived damaged")
         part.rename(final)

@@ -38,7 +38,7 @@ from speck.runner.files import read_own, write_json
 from speck.runner.groups import find_groups
 from speck.runner.lease import acquire_lease
 from speck.runner.owners import list_users
-from speck.runner.program import Program
+from speck.runner.program import Failure, Program
 from speck.runner.settings import Settings
 from speck.runner.spark import find_spark
 
@@ -48,6 +48,12 @@ _ENDED_SHOWN_S = 3600.0
 _CLEAR_S = 60.0
 _MOST_SHOWN = 700_000
 """Of the programs in the status, in bytes: the agent takes 1 MiB with all the rest."""
+_LOGS_SHOWN = 8
+"""Of so many programs that failed last the status holds the end of the log, of others a line."""
+_LONGEST_LINE = 200
+_BYTES_PER_S = 10_000
+"""Of a status in which only figures have changed: a site may have a thin uplink."""
+_LONGEST_PAUSE_S = 5.0
 _HOLD_S = 1.0
 """After a failure of the disk, before the next try."""
 Order = Mapping[str, Any]
@@ -65,7 +71,7 @@ class Runner:
         self._stopping = threading.Event()
         self._making = ThreadPoolExecutor(1, "claims")
         self._made: dict[str, Future[Program | None]] = {}
-        self._shown: tuple[float, Any] = (0.0, None)
+        self._shown: tuple[float, Any] = (0.0, None)  # when figures are due again, and the rest
         self._held: dict[str, float] = {}
         self._cores = count_cores()
         self._cleared = float("-inf")
@@ -299,11 +305,14 @@ class Runner:
         }
         figures = ("report", "uptime_ms", "cpu_ms", "bytes", "state_bytes", "step", "at_ms")
         plain = [{k: v for k, v in each.items() if k not in figures} for each in programs]
-        at, before = self._shown
-        if (status, plain) != before or time.monotonic() - at > self._settings.renew_s:
-            self._shown = time.monotonic(), (status, plain)
+        connected = [each.get("report", {}).get("connected") for each in programs]
+        due, before = self._shown
+        if (status, plain, connected) != before or time.monotonic() > due:
             runs = {each["label"]: each for each in _shorten(programs)}
             content = {**status, "cpu_ms": self._sum_cpu(), "runs": runs}
+            pause_s = min(_LONGEST_PAUSE_S, len(json.dumps(content)) / _BYTES_PER_S)
+            due = time.monotonic() + max(pause_s, self._settings.renew_s)
+            self._shown = due, (status, plain, connected)
             write_json(self._engine / "status.json", content, durable=False)
 
     def _sum_cpu(self) -> dict[str, float]:
@@ -332,11 +341,20 @@ def _find_last_turn(engine: Path) -> int:
 
 
 def _shorten(programs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What is shown of programs; without the ends of their logs where these are too much for the
+    """What is shown of programs: the ends of few logs, and of none where these are too much for the
     agent."""
-    if len(json.dumps(programs)) <= _MOST_SHOWN:
-        return programs
-    return [
-        {**each, "failures": [(at_ms, why, "") for at_ms, why, _ in each["failures"]]}
-        for each in programs
-    ]
+    by_time = sorted(each["failures"][-1][0] for each in programs if each["failures"])
+    since = by_time[-_LOGS_SHOWN] if len(by_time) >= _LOGS_SHOWN else 0
+    shown = [{**each, "failures": _cut_logs(each["failures"], since)} for each in programs]
+    if len(json.dumps(shown)) <= _MOST_SHOWN:
+        return shown
+    bare = ([(at_ms, why, "") for at_ms, why, _ in each["failures"]] for each in programs)
+    return [{**each, "failures": failures} for each, failures in zip(programs, bare, strict=True)]
+
+
+def _cut_logs(failures: list[Failure], since_ms: int) -> list[Failure]:
+    """Failures of a program with the last line of the log each; the last one with more of it if it
+    was so lately."""
+    lines = [(at_ms, why, log.rpartition("\n")[2][:_LONGEST_LINE]) for at_ms, why, log in failures]
+    has_log = bool(failures) and failures[-1][0] >= since_ms
+    return [*lines[:-1], failures[-1]] if has_log else lines

@@ -17,7 +17,8 @@ class Settings:
     groups, if not found by itself. A program may take `stop_s` seconds to end, and counts as
     running once it reports so, or, if it reports nothing, after `quiet_s`. After a crash it is
     started again after `retry_first_s`, doubled each time up to `retry_most_s`.
-    Figures in the status are at most `renew_s` old; anything else is written at once.
+    Figures in the status are renewed after `renew_s`, those of a large one after up to five
+    seconds; anything else is written at once.
 
     `spark_jar` is the connector for Spark: with it jobs of engines of kind `spark` run, too, each
     with `spark_memory_mb` unless the job says otherwise.

@@ -20,6 +20,7 @@ from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.observation import RunState
 from speck.runner import claims
 from speck.runner import runner as loop
+from speck.runner.claims import read_checkpoint
 from speck.runner.processes import read_process
 from tests.runner_places import Open, Place
 from tests.runners import PROGRAMS
@@ -301,6 +302,33 @@ def test_logs_of_many_programs_that_fail_do_not_hide_the_site(
     job = place.run("--fail-at", "2")
     wait_for(lambda: place.engine.exceptions(job), "a failure", 30)
     assert "started at 0" in place.engine.exceptions(job)[-1].trace
+    again = place.run("--fail-at", "2")
+    wait_for(lambda: place.engine.exceptions(again), "a failure", 30)
+    for each in (job, again):
+        place.engine.cancel(each)
+        place.await_state(each, RunState.CANCELED)
+    monkeypatch.setattr(loop, "_LOGS_SHOWN", 1)
+    wait_for(lambda: "started" not in place.engine.exceptions(job)[0].trace, "a line only", 30)
+    assert place.failures(job)[-1] == "it ended with status 3: cannot go on: step 2"
+    assert "started at" in place.engine.exceptions(again)[0].trace, "the newest has more"
     monkeypatch.setattr(loop, "_MOST_SHOWN", 100)
-    wait_for(lambda: "started" not in place.engine.exceptions(job)[-1].trace, "a short one", 30)
-    assert place.failures(job)[-1] == "it ended with status 3"
+    wait_for(lambda: place.failures(job)[-1] == "it ended with status 3", "none", 30)
+
+
+def test_figures_alone_take_little_of_a_sites_uplink(
+    open_place: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Anything else is reported at once."""
+    place = open_place()
+    job, other = place.run(), place.run()
+    monkeypatch.setattr(loop, "_BYTES_PER_S", 1)
+    monkeypatch.setattr(loop, "_LONGEST_PAUSE_S", 600.0)
+    seen = place.step(job)
+    wait_for(lambda: place.step(job) > seen, "the status that was due")
+    written = (place.folder / "engine/status.json").stat().st_mtime_ns
+    state = place.folder / f"programs/{job}/state"
+    before = (read_checkpoint(state) or (0, 0))[0]
+    wait_for(lambda: (read_checkpoint(state) or (0, 0))[0] > before + 20, "many steps")
+    assert (place.folder / "engine/status.json").stat().st_mtime_ns == written
+    os.kill(place.main(other).pid, 9)
+    wait_for(lambda: place.failures(other), "the failure", 30)
