@@ -141,7 +141,7 @@ def _parse_record(folder: Path) -> Record | None:
         return None
     try:
         record = Record(**_pick(Record, content))
-        failures = [tuple(failure) for failure in record.failures]
+        failures = [(at_ms, why, log) for at_ms, why, log in record.failures]
         session = content.get("session")
         if session is not None:
             session = ProgramSession(**_pick(ProgramSession, session))
