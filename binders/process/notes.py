@@ -16,17 +16,18 @@ def find_notes(status: RunnerStatus) -> list[Finding]:
                 "users of programs",
                 "one for all",
                 "programs can read each other's files and credentials",
-                "speck runner --as 61000-61199 (as root)",
+                "speck runner --as 61000-61183 (as root)",
             )
         )
     if not status.in_groups:
         findings.append(
             Finding(
                 "note",
-                "control groups of programs",
-                "none",
-                "memory is looked at once a second, so a program can take much more for a moment",
-                "Delegate=yes in the runner's unit, or speck runner --cgroup FOLDER",
+                "memory of programs",
+                "looked at once a second",
+                "a program can take much more than its limit for a moment",
+                "DelegateSubgroup=runner in the runner's unit (systemd 254), or speck runner"
+                " --cgroup FOLDER",
             )
         )
     return findings

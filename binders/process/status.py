@@ -111,8 +111,9 @@ _NAMES = {
 class RunnerStatus:
     """All that the runner of a site reports; `artifacts` are the Unix ms of their arrival by
     SHA-256, `spark` is the version of PySpark, if it has one. `isolated`: each program has a user
-    of its own; `in_groups`: and a control group. `cores` are those that programs may use (None: an
-    older runner), `cpu_ms` the CPU time of all programs by the kind of their engine."""
+    of its own; `in_groups`: and a control group that limits its memory. `cores` are those that
+    programs may use (None: an older runner), `cpu_ms` the CPU time of all programs by the kind of
+    their engine."""
 
     version: str
     turn: int

@@ -15,6 +15,7 @@ from pathlib import Path
 from speck.runner.processes import Process, read_process, send
 
 _MOUNT = Path("/sys/fs/cgroup")
+_SUBGROUP = "runner"
 _DELEGATED = ("user.delegate", "trusted.delegate")
 
 
@@ -79,34 +80,46 @@ class Group:
 
 
 def find_groups(wanted: Path | None) -> Path | None:
-    """The folder for groups of programs: `wanted`, or below the runner's own group if that is
-    delegated to it; None: there is none. The runner moves into a group of its own there, since a
-    group with others in it may not hold processes. Raises OSError if a `wanted` one is unusable."""
+    """The folder for groups of programs: `wanted`, or below the group of the runner's unit if that
+    is delegated to it; None: there is none. Raises OSError if a `wanted` one is unusable.
+
+    In the unit's group no controller is enabled unless the runner was started in a group of its own
+    there (`DelegateSubgroup=runner`): systemd puts the next runner into the unit's group, and one
+    that distributes a controller takes no process. While programs of an earlier runner live, that
+    group stays as it is, and no runner would start.
+    """
     if wanted is not None:
         wanted.mkdir(parents=True, exist_ok=True)
         _enable_memory(wanted)
         return wanted
     own = _find_own()
-    if own is None or not _is_delegated(own):
+    has_subgroup = own is not None and own.name == _SUBGROUP
+    unit = own.parent if own is not None and has_subgroup else own
+    if unit is None or not _is_delegated(unit):
         return None
+    programs = unit / "programs"
     try:
-        (own / "runner").mkdir(exist_ok=True)
-        (own / "runner/cgroup.procs").write_text(str(os.getpid()))
-        _enable_memory(own)
-        (own / "programs").mkdir(exist_ok=True)
-        _enable_memory(own / "programs")
+        programs.mkdir(exist_ok=True)
+        if has_subgroup:
+            _enable_memory(unit)
+            _enable_memory(programs)
     except OSError:
         return None
-    return own / "programs"
+    return programs
+
+
+def limits_memory(groups: Path) -> bool:
+    """Whether groups in that folder limit the memory of what is in them."""
+    with suppress(OSError):
+        return "memory" in (groups / "cgroup.subtree_control").read_text().split()
+    return False
 
 
 def _find_own() -> Path | None:
     with suppress(OSError):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             if line.startswith("0::/") and (_MOUNT / "cgroup.controllers").exists():
-                own = _MOUNT / line.removeprefix("0::/")
-                # a runner that starts again within its unit may still be in the group it made
-                return own.parent if own.name == "runner" else own
+                return _MOUNT / line.removeprefix("0::/")
     return None
 
 

@@ -35,7 +35,7 @@ from speck.runner.claims import (
 )
 from speck.runner.cores import count_cores
 from speck.runner.files import read_own, write_json
-from speck.runner.groups import find_groups
+from speck.runner.groups import find_groups, limits_memory
 from speck.runner.lease import acquire_lease
 from speck.runner.owners import list_users
 from speck.runner.program import Failure, Program
@@ -84,6 +84,7 @@ class Runner:
                 self._root.chmod(0o771)  # programs reach their own folders in it
             self._lock = acquire_lease(self._engine / "runner.lock")
             self._groups = find_groups(settings.groups)
+            self._has_limits = self._groups is not None and limits_memory(self._groups)
             self._ids = self._choose_ids()
         except OSError as error:
             raise PermanentError(f"cannot use the state folder {root}: {error}") from error
@@ -300,7 +301,7 @@ class Runner:
             "spark": self._spark,
             "cores": self._cores,
             "isolated": bool(self._ids) or None,
-            "memory_by": "group" if self._groups is not None else "watch",
+            "memory_by": "group" if self._has_limits else "watch",
             "artifacts": self._list_artifacts(),
         }
         figures = ("report", "uptime_ms", "cpu_ms", "bytes", "state_bytes", "step", "at_ms")

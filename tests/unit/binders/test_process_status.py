@@ -60,7 +60,7 @@ def test_what_no_runner_writes_is_no_status(change: dict[str, Any]) -> None:
 def test_what_a_runner_cannot_do_is_a_note() -> None:
     assert [each.setting for each in find_notes(parse_status(STATUS))] == [
         "users of programs",
-        "control groups of programs",
+        "memory of programs",
     ]
     able = {**STATUS, "isolated": True, "memory_by": "group"}
     assert find_notes(parse_status(able)) == []

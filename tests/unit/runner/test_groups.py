@@ -13,7 +13,7 @@ from uuid import uuid4
 import pytest
 
 from speck.runner import groups
-from speck.runner.groups import Group, find_groups
+from speck.runner.groups import Group, find_groups, limits_memory
 from tests.waiting import wait_for
 
 
@@ -72,17 +72,40 @@ def test_what_a_group_does_not_count_is_not_known(tmp_path: Path) -> None:
     assert not group.limits_memory
 
 
+@pytest.fixture
+def unit(tmp_path: Path) -> Path:
+    """What looks like the group of a unit."""
+    folder = tmp_path / "unit"
+    for each in (folder, folder / "runner", folder / "programs"):
+        each.mkdir()
+        (each / "cgroup.subtree_control").write_text("")
+    return folder
+
+
 def test_only_a_group_that_is_delegated_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    unit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = tmp_path / "unit"
-    own.mkdir()
-    monkeypatch.setattr(groups, "_find_own", lambda: own)
-    assert find_groups(None) is None
+    for own in (unit, unit / "runner"):
+        monkeypatch.setattr(groups, "_find_own", lambda own=own: own)
+        assert find_groups(None) is None
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "getxattr", lambda folder, _: b"1" if folder == unit else b"0")
+            assert find_groups(None) == unit / "programs"
+
+
+@pytest.mark.parametrize("subgroup", [False, True])
+def test_systemd_can_start_a_runner_again_while_programs_live(
+    unit: Path, monkeypatch: pytest.MonkeyPatch, subgroup: bool
+) -> None:
+    """It puts the next one into the unit's group, which takes none if it distributes a controller;
+    unless the unit has a subgroup for it."""
+    monkeypatch.setattr(groups, "_find_own", lambda: unit / "runner" if subgroup else unit)
     monkeypatch.setattr(os, "getxattr", lambda *_: b"1")
-    (own / "runner").mkdir()
-    (own / "runner/cgroup.procs").write_text("")
-    (own / "cgroup.subtree_control").write_text("")
-    assert find_groups(None) == own / "programs"
-    assert (own / "runner/cgroup.procs").read_text() == str(os.getpid())
-    assert (own / "cgroup.subtree_control").read_text() == "+memory"
+    programs = find_groups(None)
+    assert programs == unit / "programs"
+    expected = "+memory" if subgroup else ""
+    for folder in (unit, programs):
+        assert (folder / "cgroup.subtree_control").read_text() == expected
+    assert not limits_memory(programs), "the kernel writes what is enabled"
+    (programs / "cgroup.subtree_control").write_text("cpu memory")
+    assert limits_memory(programs)
