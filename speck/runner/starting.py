@@ -62,7 +62,7 @@ class Start:
             raise FileNotFoundError(f"{self.folder / OWN} is gone")
         self._write_start(owner)
         uid, gid = owner
-        is_other = is_another(owner)
+        is_other, shared = is_another(owner), self.settings.shared_gid
         return subprocess.Popen(
             ["/bin/sh", "-c", _SHIM, "speck-program", *self._command()],
             stdin=subprocess.PIPE,
@@ -75,7 +75,7 @@ class Start:
             umask=0o007,
             user=uid if is_other else None,
             group=gid if is_other else None,
-            extra_groups=[] if is_other else None,
+            extra_groups=[gid for gid in [shared] if gid is not None] if is_other else None,
         )
 
     def _write_start(self, owner: tuple[int, int]) -> None:

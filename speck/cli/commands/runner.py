@@ -58,6 +58,13 @@ _ROOT = "root"
     " own; or `root`, to run all of them as root.",
 )
 @click.option(
+    "--group",
+    "shared",
+    metavar="NAME",
+    help="With a range in --as: a group that all programs have besides their own, for folders that"
+    " they share, such as a local archive.",
+)
+@click.option(
     "--credentials",
     envvar="SPECK_CREDENTIALS_DIR",
     type=_folder,
@@ -69,7 +76,9 @@ _ROOT = "root"
     type=_folder,
     help="Folder for control groups of programs; default: below a delegated one of its own.",
 )
-def runner(users: str | None, memory_mb: int, python: str | None, **options: Any) -> None:
+def runner(
+    users: str | None, shared: str | None, memory_mb: int, python: str | None, **options: Any
+) -> None:
     """Run a site's runner of programs, which go on without it.
 
     It runs beside the site's agent, as a process of its own, and runs jobs whose artifact is a
@@ -86,12 +95,24 @@ def runner(users: str | None, memory_mb: int, python: str | None, **options: Any
         memory_mb=memory_mb or None,
         python=python or sys.executable,
         uids=_choose_users(users),
+        shared_gid=_find_group(shared),
         **options,
     )
     site_runner = Runner(settings)
     for what in (signal.SIGTERM, signal.SIGINT):
         signal.signal(what, lambda *_: site_runner.stop())
     site_runner.run()
+
+
+def _find_group(name: str | None) -> int | None:
+    import grp
+
+    if name is None:
+        return None
+    try:
+        return int(name) if name.isdecimal() else grp.getgrnam(name).gr_gid
+    except (KeyError, OverflowError) as error:
+        raise click.UsageError(f"cannot use --group {name}: there is no such group") from error
 
 
 def _choose_users(text: str | None) -> tuple[int, int] | None:

@@ -20,6 +20,13 @@ def test_users_are_a_range_of_ids(tmp_path: Path, text: str) -> None:
     assert "write --as as FIRST-LAST" in result.output
 
 
+def test_a_group_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    words = ["--state-folder", str(tmp_path), "--as", "61000-61001", "--group", "no-such-group"]
+    result = CliRunner().invoke(runner, words)
+    assert result.exit_code == 2
+    assert "cannot use --group no-such-group: there is no such group" in result.output
+
+
 def test_programs_run_as_root_only_if_somebody_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

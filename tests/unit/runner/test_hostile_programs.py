@@ -76,15 +76,19 @@ def describe(victim: Path) -> list[tuple[str, int, int, int]]:
     return [(name, s.st_mode, s.st_uid, s.st_gid) for name, s in stats]
 
 
+SHARED = 61500
+
+
 @pytest.fixture
 def isolated() -> Iterator[Place]:
-    """A runner that is root, whose programs have users of their own."""
+    """A runner that is root, whose programs have users of their own, and a group together."""
     folder = Path("/tmp") / f"speck-test-{uuid4().hex[:8]}"
     folder.mkdir(mode=0o755)
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
     (folder / "credentials").mkdir(mode=0o700)
     credentials = folder / "credentials"
-    local = LocalRunner(folder, uids=(61000, 61001), python=python, credentials=credentials)
+    more: dict[str, Any] = {"python": python, "credentials": credentials}
+    local = LocalRunner(folder, uids=(61000, 61001), shared_gid=SHARED, **more)
     yield Place(folder, local, ProcessEngine(Target("", agent=LocalChannel(folder))))
     local.stop()
     shutil.rmtree(folder)
@@ -138,6 +142,24 @@ def test_a_program_reads_what_the_runner_writes_for_it_and_cannot_change_it(
         assert status.st_gid in (61000, 61001)
         assert status.st_mode & 0o027 == 0, path
     assert isolated.stop(job).failure is None
+
+
+@as_root
+def test_what_programs_share_is_of_a_group_that_all_have(isolated: Place, tmp_path: Path) -> None:
+    """As a local archive, which a job goes on with after a move, under another user."""
+    shared = isolated.folder / "shared"
+    shared.mkdir()
+    os.chown(shared, -1, SHARED)
+    shared.chmod(0o2770)
+    program = tmp_path / "sharing.py"
+    text = f"import os; os.makedirs('{shared}/day', exist_ok=True)\n"
+    text += f"open('{shared}/day/file', 'a').write(f'{{os.getuid()}} ')\n"
+    program.write_text(text + (PROGRAMS / "stepping.py").read_text())
+    jobs = isolated.run(file=program), isolated.run(file=program)
+    assert (shared / "day/file").read_text().split() == ["61000", "61001"]
+    assert (shared / "day").stat().st_mode & 0o7777 == 0o2770
+    for job in jobs:
+        assert isolated.stop(job).failure is None
 
 
 @as_root
