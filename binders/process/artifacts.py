@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import tarfile
 import zlib
+from collections.abc import Set
 from lzma import LZMAError
 
 from speck.binding import Artifact, ArtifactKind, Judgement
@@ -37,10 +38,23 @@ def _zip_fault(artifact: Artifact, entry: str) -> str | None:
         return "missing: the archive has no __main__.py; name the module that starts the job"
     if not _ENTRY.fullmatch(entry):
         return f"{show(entry)} is no module like package.module, or package.module:function"
-    path = entry.partition(":")[0].replace(".", "/").encode()
-    if {path + b".py", path + b"/__main__.py", path + b"/__init__.py"} & names:
-        return None
-    return f"the archive has no module {show(entry.partition(':')[0])}"
+    module = entry.partition(":")[0]
+    return None if _has(names, module) else f"the archive has no module {show(module)}"
+
+
+def _has(names: Set[bytes], module: str) -> bool:
+    path = module.replace(".", "/").encode()
+    return bool({path + b".py", path + b"/__main__.py", path + b"/__init__.py"} & names)
+
+
+def has_module(artifact: Artifact, module: str) -> bool:
+    """Whether an artifact is an archive of Python with this module. Raises OSError."""
+    if artifact.kind is not ArtifactKind.ARCHIVE:
+        return False
+    try:
+        return _has(set(read_names(artifact.file)), module)
+    except ValueError:  # it is no zip archive
+        return False
 
 
 def _tar_fault(artifact: Artifact, entry: str) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from binders.process.artifacts import judge_program
+from binders.process.artifacts import has_module, judge_program
 from binders.process.layout import LAYOUT
 from binders.process.notes import find_notes
 from binders.process.status import PROGRAM, ProgramStatus, RunnerStatus, parse_status
@@ -33,6 +33,8 @@ from speck.model.measurement import EngineMeasures, PlanNode
 from speck.model.observation import EngineJob, EngineView, RunState
 
 _PAUSE_S = 0.02
+_RESEND = "speck_link.resend"
+"""The module of the Python client that runs a sink alone."""
 
 
 class ProcessEngine:
@@ -45,7 +47,12 @@ class ProcessEngine:
     kind = "process"
     own_process = True
     capabilities = frozenset(
-        {EngineCapability.STATE, EngineCapability.METRICS, EngineCapability.MEMORY}
+        {
+            EngineCapability.STATE,
+            EngineCapability.METRICS,
+            EngineCapability.MEMORY,
+            EngineCapability.RESEND,
+        }
     )
     addresses: AddressRules | None = None
     artifact_kinds = frozenset({ArtifactKind.PYFILE, ArtifactKind.ARCHIVE})
@@ -131,6 +138,14 @@ class ProcessEngine:
             memory_mb=submission.memory_mb,
         )
         return None
+
+    def resend(self, submission: Submission) -> None:
+        if not has_module(submission.artifact, _RESEND):
+            raise EngineRefusedError(
+                f"cannot send again what {submission.job_name} has sent: its program has no module"
+                f" {_RESEND}, which the client in edge_jobs/python has"
+            )
+        self.submit(replace(submission, entry=_RESEND))
 
     def fence(self, engine_job_id: str, artifact: ArtifactKind) -> None:
         self._order(f"fence {engine_job_id}", "burn", label=engine_job_id, engine=self.kind)

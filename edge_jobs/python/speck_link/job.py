@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import signal
 import sys
 import time
@@ -18,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from speck_link import brokers
+from speck_link import brokers, leftovers
 from speck_link.arguments import NAMES, ArgumentFaultError, Arguments, Link, read_contract
 from speck_link.batches import load_zstd
 from speck_link.messages import SENT, UNSENT, Builder, Message, choose_epoch, most_batch_bytes
@@ -129,27 +128,18 @@ class Job:
         else:
             self._epoch = choose_epoch(contract.attempt, before.get("epoch", 0))
             self._number = 0
-        rows = self._state.messages()
-        own = [row for row in rows if json.loads(row[1])[2] == contract.sink.client_id]
-        self._sink.restore([Message.from_row(row) for row in own if row[7] == SENT])
-        for row in own:
-            if row[7] == UNSENT:
-                self._sink.add(Message.from_row(row))
-        self._elsewhere = [row for row in rows if row not in own]
+        own, self._elsewhere = leftovers.part(self._state.messages(), contract.sink.client_id)
+        leftovers.give(own, self._sink)
 
     def _settle_elsewhere(self) -> None:
         """Publish first what is left for links that are not the job's any more, where it belongs;
         what was acknowledged there is not kept."""
-        links = dict.fromkeys(row[1] for row in self._elsewhere if row[7] == UNSENT)
-        for name in links:
-            link = Link(*json.loads(name))
+        for link, rows in leftovers.by_link(self._elsewhere):
             window = ResendWindow(self.contract.resend_s, self.contract.resend_bytes, 0)
             sink = Sink(self.contract, link, window, self._open_writer)
-            for row in self._elsewhere:
-                if row[1] == name and row[7] == UNSENT:
-                    sink.add(Message.from_row(row))
+            leftovers.give(rows, sink)
             while not (sink.announce() or self._stopping):
-                self._wait((sink.writer,), _TICK_S)
+                leftovers.wait((sink.writer,), _TICK_S)
                 sink.tend(time.monotonic())
                 self._report(time.monotonic(), sink.writer.problem)
             sink.writer.disconnect()
@@ -181,7 +171,7 @@ class Job:
             self._send_what_waited(now)
             self._go_on_with_checkpoint(now)
             self._report(now)
-            waited = self._wait(self._ends, self._find_pause())
+            waited = leftovers.wait(self._ends, self._find_pause())
             self._count_time(time.perf_counter() - began, waited)
         self._finish()
 
@@ -215,22 +205,6 @@ class Job:
     @property
     def _ends(self) -> tuple[End, End]:
         return self._source.reader, self._sink.writer
-
-    def _wait(self, ends: Sequence[End], pause_s: float) -> float:
-        """Wait for something to read or write, and do it; returns the seconds that it waited."""
-        reads = [each for each in ends if each.fileno() >= 0 and not each.is_full]
-        writes = [each for each in ends if each.fileno() >= 0 and each.wants_write()]
-        began = time.perf_counter()
-        try:
-            readable, writable, _ = select.select(reads, writes, (), pause_s)
-        except (OSError, ValueError):  # a socket was closed meanwhile
-            readable, writable = [], []
-        waited = time.perf_counter() - began
-        for each in readable:
-            each.read()
-        for each in writable:
-            each.write()
-        return waited
 
     # -- records out
 
@@ -332,14 +306,14 @@ class Job:
         if self.contract.is_exact:
             self._complete(time.monotonic())
         while not self._sink.announce():
-            self._wait(self._ends, _TICK_S / 4)
+            leftovers.wait(self._ends, _TICK_S / 4)
             now = time.monotonic()
             reader.tend(now)
             self._sink.tend(now)
         self._complete(time.monotonic())
         until = time.monotonic() + _LAST_S
         while time.monotonic() < until and not reader.has_reported:
-            self._wait((reader,), _TICK_S / 4)
+            leftovers.wait((reader,), _TICK_S / 4)
             reader.tend(time.monotonic())
         for each in self._ends:
             each.disconnect()

@@ -18,19 +18,20 @@ NOT_STORED, UNSENT, SENT = range(3)
 
 class Message:
     """`place` is that of its first record in the order of all records of a sink, also after a
-    restart. `kept`: it is in the resend window; `resent`: it is sent again from there; `stored`:
+    restart, `origin` that under which the state may have it: of one of a batch that was split, the
+    batch's. `kept`: it is in the resend window; `resent`: it is sent again from there; `stored`:
     how the state has it."""
 
     __slots__ = (
-        *("acked_at", "count", "epoch", "format", "kept", "number", "payload", "place", "resent"),
-        "stored",
+        *("acked_at", "count", "epoch", "format", "kept", "number", "origin", "payload", "place"),
+        *("resent", "stored"),
     )
 
     def __init__(
         self, place: int, epoch: int, number: int, count: int, kind: str | None, payload: bytes
     ) -> None:
         self.place, self.epoch, self.number, self.count = place, epoch, number, count
-        self.format, self.payload = kind, payload
+        self.format, self.payload, self.origin = kind, payload, place
         self.acked_at = 0.0
         self.kept = self.resent = False
         self.stored = NOT_STORED
@@ -61,10 +62,13 @@ class Message:
 
     def split(self, records: list[bytes]) -> list[Message]:
         """One message for each record."""
-        return [
+        parts = [
             Message(self.place + at, self.epoch, self.number + at, 1, None, record)
             for at, record in enumerate(records)
         ]
+        for part in parts:
+            part.origin = self.origin
+        return parts
 
 
 class Builder:

@@ -86,9 +86,9 @@ class Sink:
 
     @property
     def first_pending(self) -> int:
-        """The place of the first message that the broker does not have."""
+        """The place in the state of the first message that the broker does not have."""
         pending = (*self._waiting, *self._sent.values(), *self._refused)
-        return min((message.place for message in pending if not message.kept), default=1 << 62)
+        return min((message.origin for message in pending if not message.kept), default=1 << 62)
 
     @property
     def max_payload(self) -> int:
@@ -315,6 +315,8 @@ class Sink:
         self._settle(message)
         if message.kept:
             self.window.remove(message)
+        else:
+            parts[0].stored = message.stored  # in its place, until all of them have been taken
         self._bytes += sum(part.size for part in parts)
         self._waiting.extendleft(reversed(parts))
 
@@ -327,8 +329,7 @@ class Sink:
                 f" --max-record-bytes {size - 1}"
             )
         self._settle(message)
-        if message.kept:
-            self.window.remove(message)
+        self.window.remove(message)
         self._report_left_out(len(message.payload), problem)
 
     def _report_left_out(self, size: int, problem: str) -> None:

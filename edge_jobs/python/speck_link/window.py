@@ -79,11 +79,12 @@ class ResendWindow:
         """What is to be sent again, in order: all but what the broker has by its `status`; without
         one, all. It stays in the window meanwhile."""
         missing: list[Message] = []
+        is_known = False  # a broker that has one has all that it was given before
         for message in reversed(self._messages):
-            if status is not None and status.covers(message):
-                break  # a broker that has this has all that it was given before
-            message.resent = True
-            missing.append(message)
+            is_known = is_known or (status is not None and status.covers(message))
+            message.resent = not is_known
+            if not is_known:
+                missing.append(message)
         return missing[::-1]
 
     def store(self, before: int) -> tuple[list[Message], list[int]]:

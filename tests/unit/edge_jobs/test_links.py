@@ -14,6 +14,7 @@ from speck_link.arguments import Arguments, read_contract
 from speck_link.batches import pack
 from speck_link.job import Job, Program
 from speck_link.messages import Message
+from speck_link.resend import resend
 from speck_link.sink import Sink, TooLargeError
 from speck_link.source import Source
 from speck_link.taken import TakenNumbers
@@ -124,6 +125,26 @@ def test_a_log_that_was_cut_gets_again_what_it_has_lost(tmp_path: Path) -> None:
 
     run(ends, tmp_path, {b"r50": cut})
     assert ends.sink.payloads == ends.source.payloads
+
+
+@pytest.mark.parametrize("delivery", ["at_least_once", "exactly_once"])
+def test_the_sink_alone_writes_what_a_log_has_lost(tmp_path: Path, delivery: str) -> None:
+    ends = fed()
+    words = ("--delivery", delivery)
+    run(ends, tmp_path, {}, *words)
+    complete = list(ends.sink.records)
+    for _ in range(2):
+        resend((*CONTRACT, *words), tmp_path, ends.open_writer)
+        assert ends.sink.records == complete, "the log has it all"
+    del ends.sink.records[10:]
+    resend((*CONTRACT, *words), tmp_path, ends.open_writer)
+    assert ends.sink.records == complete
+
+
+def test_a_sink_alone_without_anything_to_write_ends(tmp_path: Path) -> None:
+    ends = fed()
+    resend(CONTRACT, tmp_path, ends.open_writer)
+    assert ends.sink.records == []
 
 
 def test_positions_of_another_link_mean_nothing() -> None:

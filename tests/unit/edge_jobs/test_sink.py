@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,7 +13,7 @@ from paho.mqtt.client import Client
 from paho.mqtt.enums import MQTTErrorCode
 from speck_link.arguments import Arguments, read_contract
 from speck_link.batches import pack
-from speck_link.messages import Message
+from speck_link.messages import UNSENT, Message
 from speck_link.mqtt.writer import MqttWriter
 from speck_link.sink import Sink, TooLargeError
 from speck_link.window import ResendWindow
@@ -332,3 +333,40 @@ def test_a_record_that_no_broker_takes_ends_a_job_that_must_not_lose_it() -> Non
     played.connect(packet=200)
     with pytest.raises(TooLargeError, match="cannot publish a record of 400 bytes"):
         played.add(b"x" * 400)
+
+
+@pytest.mark.parametrize("window_s", [15, 0])
+def test_parts_of_a_stored_batch_take_its_place_once_all_are_there(window_s: int) -> None:
+    """Until then a kill would lose those that are not: the state has the batch alone."""
+    played = Played("--delivery", "exactly_once")
+    played.sink.window = ResendWindow(window_s, 1 << 20, 1 << 20)
+    records = [b"a" * 300, b"b" * 300, b"c" * 300]
+    kind, payload = pack(records, in_batches=True, zstd=False)
+    batch = Message(1, 7, 1, 3, kind, payload)
+    batch.to_row("link", UNSENT)
+    wire = played.connect(packet=600)
+    played.sink.add(batch)
+    assert wire.data == records
+
+    def store() -> tuple[list[int], list[int]]:
+        fresh, gone = played.sink.window.store(played.sink.first_pending)
+        return [each.place for each in fresh], gone
+
+    played.answer(OK)
+    assert store() == ([], []), "the first part would take the place of all"
+    played.answer(OK, OK)
+    assert store() == (([1, 2, 3], []) if window_s else ([], [1]))
+
+
+def test_what_the_broker_has_does_not_stay_in_the_window_for_ever() -> None:
+    played = Played()
+    played.connect()
+    played.add(b"1", b"2")
+    played.answer(OK, OK)
+    played.lose()
+    played.connect()  # sends both again, and ends before they are acknowledged
+    played.lose()
+    sent = b'{"v":1,"topic":"out","producer":"1-J","epoch":7,"number":2}'
+    played.connect(("speck/sent/speck-1-J-a-out", sent))
+    played.sink.window.prune(time.monotonic() + 1000, connected=True)
+    assert len(played.sink.window) == 0

@@ -1,0 +1,59 @@
+"""What a state has of messages that are to be published, or may have to be sent again; and how a
+thread waits until their brokers have them."""
+
+from __future__ import annotations
+
+import json
+import select
+import time
+from collections.abc import Iterable, Sequence
+
+from speck_link.arguments import Link
+from speck_link.messages import SENT, UNSENT, Message
+from speck_link.sink import Sink
+from speck_link.state import Row
+from speck_link.transport import End
+
+
+def part(rows: Iterable[Row], client_id: str) -> tuple[list[Row], list[Row]]:
+    """Those of a sink's own link, and those that are left for others."""
+    own: list[Row] = []
+    others: list[Row] = []
+    for row in rows:
+        (own if json.loads(row[1])[2] == client_id else others).append(row)
+    return own, others
+
+
+def by_link(rows: Iterable[Row]) -> list[tuple[Link, list[Row]]]:
+    """Those that were never published, by their links."""
+    links: dict[str, list[Row]] = {}
+    for row in rows:
+        if row[7] == UNSENT:
+            links.setdefault(row[1], []).append(row)
+    return [(Link(*json.loads(name)), of_link) for name, of_link in links.items()]
+
+
+def give(rows: Iterable[Row], sink: Sink) -> None:
+    """Let a sink go on with them."""
+    messages = [Message.from_row(row) for row in rows]
+    sink.restore([message for message in messages if message.stored == SENT])
+    for message in messages:
+        if message.stored == UNSENT:
+            sink.add(message)
+
+
+def wait(ends: Sequence[End], pause_s: float) -> float:
+    """Wait for something to read or write, and do it; returns the seconds that it waited."""
+    reads = [each for each in ends if each.fileno() >= 0 and not each.is_full]
+    writes = [each for each in ends if each.fileno() >= 0 and each.wants_write()]
+    began = time.perf_counter()
+    try:
+        readable, writable, _ = select.select(reads, writes, (), pause_s)
+    except (OSError, ValueError):  # a socket was closed meanwhile
+        readable, writable = [], []
+    waited = time.perf_counter() - began
+    for each in readable:
+        each.read()
+    for each in writable:
+        each.write()
+    return waited
