@@ -9,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 import speck_link.job
+from speck_link import leftovers
 from speck_link.job import Job, Program
 
 WORDS = (
@@ -58,7 +59,8 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(speck_link.job, "time", clock)
-    monkeypatch.setattr(speck_link.job, "select", clock)
+    monkeypatch.setattr(leftovers, "time", clock)
+    monkeypatch.setattr(leftovers, "select", clock)
     return clock
 
 
@@ -75,12 +77,12 @@ def test_reading_and_writing_is_work_and_only_the_wait_before_is_none(
     job: Job, clock: Clock
 ) -> None:
     end = cast(Any, clock)
-    assert job._wait((end,), 1.0) == 2
+    assert leftovers.wait((end,), 1.0) == 2
     assert clock.now == 9
     job._count_time(9.0, 2.0)
     assert times(job) == (7.0, 2.0, 0.0)
     clock.is_closed = True
-    assert job._wait((end,), 1.0) == 2
+    assert leftovers.wait((end,), 1.0) == 2
 
 
 def test_a_wait_for_the_sinks_broker_is_back_pressure_if_it_holds_up_the_input(job: Job) -> None:
