@@ -127,7 +127,7 @@ test-long: check-and-compile other-brokers ## the tests that take long, too; uni
 check-bench: setup ## the tests of the benchmarks and of their page
 	@$(PY) -m pytest $(SIDE_BY_SIDE) -m "not long" tests/unit/bench
 
-demo: setup ## the traffic application on a fog of four sites, with real data; TLS=1: every leg encrypted; SPARK=1: the merge in PySpark
+demo: setup ## the traffic application on a fog of four sites, with real data; TLS=1: every leg encrypted; SPARK=1: on three engines and two brokers
 	@$(PY) -m traffic.demo $(if $(TLS),--tls) $(if $(SPARK),--spark)
 
 bench: setup ## all experiments that this code lacks, one after another; QUICK=1: short, to see that they work

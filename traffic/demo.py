@@ -24,6 +24,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import yaml
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -37,6 +38,7 @@ from speck.fog.paths import checkout, default_folder, edge_jar
 from speck.fog.publisher import ReplayOptions
 from speck.fog.replay import Replay
 from speck.fog.service import serving
+from speck.fog.site_record import KAFKA, MOSQUITTO
 from speck.fog.sites import Fog
 from speck.fog.trace import Row, read_trace
 from speck.model.values import JsonObject
@@ -90,8 +92,8 @@ class Demo:
     """The fog, the service and the readers of one run; they end with it."""
 
     def __init__(self, folder: Path, rate: float, *, tls: bool = False, spark: bool = False):
-        """With `tls` every leg is encrypted, and every client has a certificate; with `spark` the
-        global statistics are computed in PySpark."""
+        """With `tls` every leg is encrypted, and every client has a certificate. With `spark` the
+        global statistics are computed in PySpark, over Kafka, and one edge runs processes."""
         self._folder = folder
         self._home = folder / "home"
         self._identity = Identity(self._home / "ca", SERVICE) if tls else None
@@ -153,18 +155,21 @@ class Demo:
         self._fog.down()  # an interrupted run may have left a fog
         shutil.rmtree(self._home, ignore_errors=True)
         authority = self._identity.authority if self._identity else None
-        with _step("bringing up four sites, each with its own Mosquitto and Flink"):
+        with _step("bringing up four sites, each with its own broker and Flink"):
             self._fog.up(
                 edges=3,
                 slots=8,
                 cloud_slots=24,
                 shared_state=False,
                 authority=authority,
+                cloud_broker=KAFKA if self._spark else MOSQUITTO,
+                programs=self._spark,
                 spark=self._spark,
             )
             self._fog.write_credentials(self._home / "credentials")
         with _step("starting the service"):
-            folders = [edge_jar("speck-jobs.jar").parent, checkout() / "edge_jobs/pyspark"]
+            jobs = checkout() / "edge_jobs"
+            folders = [edge_jar("speck-jobs.jar").parent, jobs / "pyspark", jobs / "python/target"]
             served = self._stack.enter_context(serving(self._home, folders, tls=self._identity))
         client = Client(served.url, tls=served.tls)
         for body in self._fog.site_bodies():
@@ -193,12 +198,13 @@ class Demo:
         return sum(job["action"] != "unchanged" for job in answer["plan"]["jobs"])
 
     def _open_outputs(self) -> list[OutputReader]:
+        """Of the local statistics of each site, and of the global ones, which are the last."""
         brokers = {site.name: site.broker_address for site in self._fog.sites()}
+        composition = yaml.safe_load((self._compositions / self._first).read_bytes())
         outputs = [
-            (brokers[SITES[letter]], f"traffic/{letter}/local", f"demo-local-{letter.lower()}")
-            for letter in SITES
+            (brokers[each["site"]], each["topic"], each["client_id"])
+            for each in composition["outputs"]
         ]
-        outputs.append((brokers["cloud"], "traffic/global", "demo-global"))
         return [self._stack.enter_context(OutputReader(*output, self._login)) for output in outputs]
 
     def _run_round(
@@ -258,7 +264,7 @@ class Demo:
     def _brokers(self) -> dict[str, MessageBroker]:
         file = self._home / "credentials" / CREDENTIALS if self._identity else None
         return {
-            site.name: open_broker("mqtt", Target(site.broker_address, file))
+            site.name: open_broker(site.broker, Target(site.broker_address, file))
             for site in self._fog.sites()
         }
 
@@ -445,7 +451,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rate", type=float, default=1000.0, help="detections per second in total")
     parser.add_argument("--folder", type=Path, default=default_folder().parent / "demo")
     parser.add_argument("--tls", action="store_true", help="encrypt every leg")
-    parser.add_argument("--spark", action="store_true", help="merge in PySpark, in the cloud")
+    parser.add_argument(
+        "--spark",
+        action="store_true",
+        help="merge in PySpark and Kafka in the cloud, processes at an edge",
+    )
     options = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that everything is taken down
     try:

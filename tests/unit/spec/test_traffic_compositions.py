@@ -63,14 +63,32 @@ def test_there_are_the_17_jobs_of_the_paper(content: dict[str, Any]) -> None:
 SPARK = ["fog-spark.yaml", "fog-spark-changed.yaml"]
 
 
+def over_kafka(job: dict[str, Any]) -> dict[str, Any]:
+    """The job, with the names of topics that Kafka has at the cloud."""
+    named = dict(job)
+    for end, (site, topic) in (("source", source(job)), ("sink", sink(job))):
+        if site == "cloud":
+            named[f"{end}_topic"] = topic.replace("/", ".")
+    return named
+
+
 @pytest.mark.parametrize("name", SPARK)
-def test_in_spark_only_the_merge_is_another_job(name: str) -> None:
+def test_the_same_jobs_run_on_three_engines_and_two_brokers(name: str) -> None:
     jobs, others = by_name(load(name)), by_name(load(name.replace("-spark", "")))
+    assert jobs.keys() == others.keys()
     merge = jobs.pop("merge")
     assert (merge["engine"], merge["job_path"]) == ("spark", "merge.py")
-    assert sink(merge) == sink(others["merge"])
-    assert source(merge) == source(others.pop("merge"))
-    assert jobs == others
+    expected = over_kafka(others.pop("merge"))
+    assert (source(merge), sink(merge)) == (source(expected), sink(expected))
+    for job_name, other in others.items():
+        job, expected = jobs[job_name], over_kafka(other)
+        if job["site"] == "edge-c":
+            assert (job.pop("engine"), job.pop("job_path")) == ("process", "speck-programs.pyz")
+            name_in_java = expected.pop("entry_class").rsplit(".", 1)[1]
+            entry = job.pop("entry_class").removeprefix("speck_programs.")
+            assert entry.replace("_", "") == name_in_java.lower()
+            del expected["job_path"]
+        assert job == expected
 
 
 @pytest.mark.parametrize(
