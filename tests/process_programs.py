@@ -37,10 +37,12 @@ class Kind:
 class SupervisedProgram:
     """A program under a runner of its own; see `tests.job_programs.Program`."""
 
-    def __init__(self, folder: Path, kind: Kind) -> None:
+    def __init__(self, folder: Path, kind: Kind, **settings: object) -> None:
         has_spark = kind.engine == "spark"
         jar = edge_jar(SPARK_JAR) if has_spark else None
-        self._runner = LocalRunner(folder / "state", spark_jar=jar, spark_memory_mb=1536)
+        self._runner = LocalRunner(
+            folder / "state", spark_jar=jar, spark_memory_mb=1536, **settings
+        )
         self._engine = open_engine(kind.engine, Target("", agent=LocalChannel(folder / "state")))
         self._kind, self._job = kind, ""
 
@@ -99,12 +101,15 @@ def python_forward() -> Iterator[SupervisedProgram]:
 
 
 @contextmanager
-def spark_pass_through() -> Iterator[SupervisedProgram]:
-    """`edge_jobs/pyspark/pass_through.py` with Spark, ended with the `with`."""
+def spark_pass_through(
+    parent: Path | None = None, **settings: object
+) -> Iterator[SupervisedProgram]:
+    """`edge_jobs/pyspark/pass_through.py` with Spark, ended with the `with`; `settings` are the
+    runner's, whose state is in a folder of `parent`."""
     program = ROOT / "edge_jobs/pyspark/pass_through.py"
     artifact = Artifact(sha256_of(program), program, ArtifactKind.PYFILE)
-    with TemporaryDirectory() as folder:
-        yield from _run(Path(folder), Kind("spark", artifact, start_s=_SPARK_S))
+    with TemporaryDirectory(dir=parent) as folder:
+        yield from _run(Path(folder), Kind("spark", artifact, start_s=_SPARK_S), **settings)
 
 
 @contextmanager
@@ -116,8 +121,8 @@ def spark_archive() -> Iterator[SupervisedProgram]:
         yield from _run(Path(folder), Kind("spark", artifact, start_s=_SPARK_S))
 
 
-def _run(folder: Path, kind: Kind) -> Iterator[SupervisedProgram]:
-    program = SupervisedProgram(folder, kind)
+def _run(folder: Path, kind: Kind, **settings: object) -> Iterator[SupervisedProgram]:
+    program = SupervisedProgram(folder, kind, **settings)
     try:
         yield program
     finally:

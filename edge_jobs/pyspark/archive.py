@@ -89,9 +89,7 @@ def open_archive(job: SpeckJob) -> Archive:
     """Raises ArgumentFaultError."""
     table = job.arguments.get("records")
     if table not in TABLES:
-        raise ArgumentFaultError(
-            f'cannot use --records "{table}": it must be detections or global'
-        )
+        raise ArgumentFaultError(f'cannot use --records "{table}": it must be detections or global')
     place = open_place(job.spark, job.arguments.get("target"))
     return Archive(place, table, Path(job.checkpoint), TABLES[table])
 

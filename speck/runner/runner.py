@@ -40,7 +40,7 @@ from speck.runner.lease import acquire_lease
 from speck.runner.owners import list_users
 from speck.runner.program import Failure, Program
 from speck.runner.settings import Settings
-from speck.runner.spark import find_spark
+from speck.runner.spark import check_cluster, find_spark
 
 _TURN_S = 0.05
 _ENDED_SHOWN = 50
@@ -77,6 +77,8 @@ class Runner:
         self._cleared = float("-inf")
         self._cleared_cpu_ms: dict[str, float] = {}
         self._spark = find_spark(settings.python) if settings.spark_jar is not None else None
+        if settings.spark_master is not None:
+            check_cluster(settings.spark_master, settings.spark_secret_file)
         try:
             for folder in (self._root, *(self._engine / n for n in ("orders", "answers"))):
                 folder.mkdir(parents=True, exist_ok=True)

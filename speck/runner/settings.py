@@ -21,7 +21,8 @@ class Settings:
     up to five seconds; anything else is written at once.
 
     `spark_jar` is the connector for Spark: with it jobs of engines of kind `spark` run, too, each
-    with `spark_memory_mb` unless the job says otherwise.
+    with `spark_memory_mb` unless the job says otherwise, and at `spark_master`, a standalone
+    cluster (None: each in a Spark of its own), whose secret is in `spark_secret_file`.
     """
 
     state_folder: Path
@@ -39,3 +40,5 @@ class Settings:
     renew_s: float = 1.0
     spark_jar: Path | None = None
     spark_memory_mb: int = 2048
+    spark_master: str | None = None
+    spark_secret_file: Path | None = None

@@ -123,7 +123,15 @@ class Start:
         if not self.claim.has_spark or jar is None:
             return {}
         memory_mb = self.claim.find_memory_mb(settings) or settings.spark_memory_mb
-        return describe_spark(jar, self.folder, settings.python, memory_mb, self.claim.width)
+        return describe_spark(
+            jar,
+            self.folder,
+            settings.python,
+            memory_mb,
+            self.claim.width,
+            settings.spark_master,
+            settings.spark_secret_file,
+        )
 
 
 def open_log(folder: Path) -> FileIO:

@@ -1,4 +1,4 @@
-"""The analyzer on a real standalone cluster: a master and a worker of the pyspark package."""
+"""The analyzer and jobs on a real standalone cluster, of a master and a worker."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from speck.binding import Target, open_broker, open_links
 from speck.client import Client
 from speck.fog.service import serving
 from speck.metrics.dataset.files import is_finished
 from speck.metrics.dataset.origins import UNITS
 from speck.metrics.dataset.remote import open_s3
 from speck.model.values import JsonObject
+from tests.mosquitto_server import mosquitto
+from tests.process_programs import spark_pass_through
 from tests.s3_server import s3_server
 from tests.samples_by_hand import EVERY_S, dataset, plan, running, site
 from tests.waiting import wait_for
@@ -199,3 +202,56 @@ def test_a_cluster_that_cannot_read_the_dataset_is_refused(cluster_apart: str, h
     )
     assert near["state"] == "done"
     assert not list(root.glob(".*.writing"))
+
+
+_READER = "speck-0a1b2c3d-pass-in"
+
+
+def _list_arguments(broker: str) -> tuple[str, ...]:
+    return (
+        *("--job-name", "pass", "--client-id", _READER, "--epoch", "1"),
+        *("--source-broker", broker, "--source-topic", "in"),
+        *("--sink-broker", broker, "--sink-topic", "out", "--sink-readers", "some"),
+        *("--delivery", "exactly_once"),
+    )
+
+
+def _at(master: str, folder: Path) -> dict[str, object]:
+    """The settings of a runner whose jobs run there."""
+    secret = folder / "secret"
+    secret.write_text(_SECRET)
+    return {"spark_master": master, "spark_secret_file": secret}
+
+
+@pytest.mark.long
+def test_a_job_runs_at_the_workers_of_a_cluster(cluster: str, tmp_path: Path) -> None:
+    came: list[bytes] = []
+    with (
+        mosquitto(tmp_path / "broker") as broker,
+        spark_pass_through(tmp_path, **_at(cluster, tmp_path)) as program,
+    ):
+        side = open_broker("mqtt", Target(broker.address))
+        side.reserve(_READER, "in")
+        side.reserve("spy", "out")
+        program.start(_list_arguments(broker.address))
+        side.publish("in", [b"r%d" % number for number in range(20)])
+        links = open_links("mqtt", broker.address)
+        with links.reader("out", "spy", lambda record: came.append(record.payload), came.append):
+            wait_for(lambda: len(came) == 20, lambda: came)
+        program.stop()
+        side.close()
+    assert came == [b"r%d" % number for number in range(20)]
+    (ran,) = (tmp_path / "work").glob("app-*/0/stderr")
+    assert "Finished task" in ran.read_text()
+
+
+@pytest.mark.long
+def test_a_job_at_workers_that_do_not_see_its_state_is_refused(
+    cluster_apart: str, home: Path, tmp_path: Path
+) -> None:
+    with (
+        mosquitto(tmp_path / "broker") as broker,
+        spark_pass_through(home, **_at(cluster_apart, tmp_path)) as program,
+        pytest.raises(AssertionError, match=r"cannot run at spark://.* its workers cannot write"),
+    ):
+        program.start(_list_arguments(broker.address))

@@ -19,6 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from speck_spark.arguments import CONTRACT, ArgumentFaultError, Arguments
+from speck_spark.cluster import NotSharedError, hand_over_secret, require_shared
 from speck_spark.reporting import Progress, Reporter, describe_links, read_links
 
 _TICK_S = 0.1
@@ -40,7 +41,9 @@ class SpeckJob:
         self._stopping = False
         signal.signal(signal.SIGTERM, self._stop)
         name = arguments.get("job-name")
-        self.spark = SparkSession.builder.appName(name).getOrCreate()
+        with hand_over_secret():
+            self.spark = SparkSession.builder.appName(name).getOrCreate()
+        require_shared(self.spark, self._state)
 
     @classmethod
     def from_arguments(
@@ -50,14 +53,15 @@ class SpeckJob:
         interval_ms: int = 1000,
     ) -> SpeckJob:
         """The job of a program; `own` are names of arguments besides the contract's. Ends the
-        program with a message if an argument is wrong."""
+        program with a message if an argument is wrong, or if the executors of a cluster do not see
+        its state."""
         try:
             arguments = Arguments(sys.argv[1:] if words is None else words)
             unknown = set(arguments.values) - CONTRACT - set(_OWN) - set(own)
             for name in sorted(unknown):
                 print(f"the argument --{name} is not known; it is left out", file=sys.stderr)
             return cls(arguments, interval_ms)
-        except ArgumentFaultError as error:
+        except (ArgumentFaultError, NotSharedError) as error:
             sys.exit(str(error))
 
     @property

@@ -48,6 +48,17 @@ _ROOT = "root"
     help="Memory of a job with Spark that does not set memory_mb.",
 )
 @click.option(
+    "--spark-master",
+    metavar="URL",
+    help="Master of a standalone cluster, spark://host:port, at whose workers jobs run; they have"
+    " to see the state folder under the same path. Default: each job has a Spark of its own.",
+)
+@click.option(
+    "--spark-secret-file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="File with that cluster's spark.authenticate.secret and nothing else.",
+)
+@click.option(
     "--python", metavar="PATH", help="Python 3.11 or later for programs; default: its own."
 )
 @click.option(
