@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from dataclasses import replace
 from pathlib import Path
 
-from speck.runner.processes import send
 from speck.runner.runner import Runner
 from speck.runner.settings import Settings
 from tests.waiting import wait_for
@@ -42,5 +40,5 @@ class LocalRunner:
         self.leave()
         for program in self.runner.programs.values():
             if program.alive:
-                send(program.find_members(), signal.SIGKILL)
+                program.members.kill(program.record.session)
                 wait_for(lambda program=program: not program.alive, "a program to end", 30)

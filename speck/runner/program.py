@@ -4,62 +4,51 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import time
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from speck.runner import claims
 from speck.runner.claims import Claim, Record
-from speck.runner.files import measure_folder, read_foreign
+from speck.runner.exits import Exit, read_exit
+from speck.runner.files import read_foreign
 from speck.runner.groups import Group
 from speck.runner.lease import acquire_lease, is_held
 from speck.runner.logs import drop, read_tail, rotate
-from speck.runner.owners import OWN, find_owner, list_users, make_run, take_back
-from speck.runner.processes import (
-    Process,
-    ProgramSession,
-    find_holders,
-    find_mains,
-    find_members,
-    list_sessions,
-    read_boot,
-    read_process,
-    send,
-)
+from speck.runner.members import Members
+from speck.runner.owners import OWN, take_back
+from speck.runner.processes import ProgramSession, read_boot, read_process
 from speck.runner.reports import Report, parse_report
 from speck.runner.settings import Settings
 from speck.runner.starting import (
     CREDENTIALS,
     Start,
+    find_missing,
     give_up,
     let_go,
     open_log,
     renew_credentials,
     write_request,
 )
+from speck.runner.state_folder import StateFolder
+from speck.runner.triggers import (
+    Triggers,
+    close_trigger,
+    fail_open,
+    fail_trigger,
+    list_open,
+    open_trigger,
+)
 
-Triggers = dict[str, dict[str, Any]]
 Failure = tuple[int, str, str]
-_TRIGGERS_KEPT = 20
 _FAILURES_KEPT = 3
 _STEADY_S = 60.0
 """A program that has run for so long has recovered: the next crash is a first one."""
 _LOOK_S = 1.0
 _RENEW_S = 30.0
-_SIZE_TURNS = 5
-"""The size of a state is measured at each so many readings of its number: it takes longer."""
-
-
-@dataclass(slots=True)
-class Usage:
-    """What a program uses: CPU time since its start, and memory."""
-
-    cpu_ms: float | None = None
-    bytes: int | None = None
 
 
 class Program:
@@ -67,30 +56,23 @@ class Program:
 
     def __init__(self, folder: Path, claim: Claim, record: Record, settings: Settings) -> None:
         self.claim, self.record, self.folder = claim, record, folder
-        self.report, self.usage = Report(), Usage()
+        self.report = Report()
+        self.members = Members(folder / "lease")
+        self.state = StateFolder(folder / "state", settings.renew_s)
         self._settings = settings
         self._shim: subprocess.Popen[bytes] | None = None
         self._due = self._began = self._asked_at = 0.0
         self._looked = self._renewed = float("-inf")
         self._backoff_s = settings.retry_first_s
         self._log_at = 0
-        self._group: Group | None = None
-        self._kills = 0  # by the kernel, before the last start
-        self._over_memory = self._is_late = False
+        self._is_late = False
         self._requested = self._reported = 0
-        self._step: tuple[int, int] | None = None
-        self._step_read = float("-inf")
-        self._step_reads = 0
-        self._state_bytes: int | None = None
-        self._spent_ms = 0.0
-        self.total_cpu_ms = 0.0
-        """CPU time of all its runs that this runner has seen."""
 
     def join(self, groups: Path | None) -> None:
         """Go on with a program after a start of the runner: it lives, or is about to be started
         again."""
         if groups is not None:
-            self._group = Group(groups / self.claim.label)
+            self.members.use_group(Group(groups / self.claim.label))
         with suppress(OSError, ValueError):
             self._requested = int((self.folder / "request").read_text())
         self._began = self._asked_at = time.monotonic()
@@ -99,7 +81,7 @@ class Program:
         if not self.alive and self.record.starts:
             self.record = replace(self.record, state="restarting")
         elif self.record.wanted == "stop":
-            send(self._find_mains(), signal.SIGTERM)
+            self.members.ask_to_end(self.record.session)
 
     @property
     def alive(self) -> bool:
@@ -113,10 +95,6 @@ class Program:
     def holds_slots(self) -> bool:
         return not self.over and self.record.session is not None
 
-    @property
-    def state_folder(self) -> Path:
-        return self.folder / "state"
-
     # -- orders
 
     def cancel(self) -> None:
@@ -126,52 +104,40 @@ class Program:
 
     def stop(self, trigger: str) -> None:
         """Ask the program to end; it saves its state."""
-        if trigger in self.record.triggers:
+        if not self._may_save(trigger):
             return
-        if self.record.state != "running":
-            self._change(triggers=self._close(trigger, failure=f"it is {self.record.state}"))
-            return
-        triggers = self._with_trigger(trigger, {"done": False, "location": None, "failure": None})
+        opened = open_trigger(self.record.triggers, trigger)
         # first: a runner that dies now must know why the program ends
-        self._change(wanted="stop", trigger=trigger, state="stopping", triggers=triggers)
+        self._change(wanted="stop", trigger=trigger, state="stopping", triggers=opened)
         self._asked_at = time.monotonic()
-        send(self._find_mains(), signal.SIGTERM)
+        self.members.ask_to_end(self.record.session)
 
     def save(self, trigger: str) -> None:
         """Ask the program for a checkpoint."""
-        if trigger in self.record.triggers:
+        if not self._may_save(trigger):
             return
+        if self.report.request is None:
+            self._fail(trigger, "the program takes no checkpoints on request")
+            return
+        self._requested += 1
+        write_request(self.folder, self._requested)
+        opened = open_trigger(self.record.triggers, trigger, request=self._requested)
+        self._change(triggers=opened)
+
+    def _may_save(self, trigger: str) -> bool:
+        """Whether a trigger is new and the program runs; of one that does not, it has failed."""
+        if trigger in self.record.triggers:
+            return False
         if self.record.state != "running":
-            self._change(triggers=self._close(trigger, failure=f"it is {self.record.state}"))
-        elif self.report.request is None:
-            failure = "the program takes no checkpoints on request"
-            self._change(triggers=self._close(trigger, failure=failure))
-        else:
-            self._requested += 1
-            write_request(self.folder, self._requested)
-            entry = {"done": False, "location": None, "failure": None}
-            waiting = self._with_trigger(trigger, {**entry, "request": self._requested})
-            self._change(triggers=waiting)
+            self._fail(trigger, f"it is {self.record.state}")
+            return False
+        return True
 
-    def _close(self, *triggers: str, failure: str | None = None) -> Triggers:
-        """The triggers, with these done or failed."""
-        location = self.location if failure is None else None
-        entry = {"done": True, "location": location, "failure": failure}
-        closed = self.record.triggers
-        for trigger in triggers:
-            closed = self._with_trigger(trigger, entry, closed)
-        return closed
+    def _fail(self, trigger: str, failure: str) -> None:
+        self._change(triggers=fail_trigger(self.record.triggers, trigger, failure))
 
-    def _with_trigger(
-        self, trigger: str, entry: dict[str, Any], among: Triggers | None = None
-    ) -> Triggers:
-        known = self.record.triggers if among is None else among
-        others = {name: each for name, each in known.items() if name != trigger}
-        return {**dict(list(others.items())[-_TRIGGERS_KEPT:]), trigger: entry}
-
-    @property
-    def location(self) -> str:
-        return f"file://{self.state_folder}"
+    def _close(self, trigger: str) -> Triggers:
+        return close_trigger(self.record.triggers, trigger, self.state.location)
 
     # -- the life
 
@@ -192,8 +158,9 @@ class Program:
 
     def _watch(self) -> None:
         now = time.monotonic()
-        if self.record.wanted == "cancel" or self._read_exit()[0]:
-            self._kill()  # of one that has failed, what it has left running
+        if self.record.wanted == "cancel" or self._read_exit().status:
+            # of one that has failed, what it has left running
+            self.members.kill(self.record.session)
             return
         self._read_report()
         is_ready = self.report.ready
@@ -207,7 +174,7 @@ class Program:
         self._answer_saves()
         if self.record.wanted == "stop" and now - self._asked_at > self._settings.stop_s:
             self._is_late = True
-            self._kill()
+            self.members.kill(self.record.session)
         if now - self._looked >= _LOOK_S:
             self._looked = now
             self._look()
@@ -222,27 +189,16 @@ class Program:
                 self.report = report or self.report
 
     def _answer_saves(self) -> None:
-        waiting = [t for t, entry in self.record.triggers.items() if not entry["done"]]
-        for trigger in waiting:
+        for trigger in list_open(self.record.triggers):
             request = self.record.triggers[trigger].get("request")
             if request is not None and (self.report.request or 0) >= request:
                 self._change(triggers=self._close(trigger))
 
     def _look(self) -> None:
         """See to memory, the log and credentials."""
-        members = self.find_members()
-        cpu_ms = sum(each.cpu_ms for each in members)
-        if self._group is not None and (counted_ms := self._group.cpu_ms()) is not None:
-            cpu_ms = counted_ms  # of earlier runs, too
-        # what a process has used is gone with it if its parent had not waited for it
-        cpu_ms = max(cpu_ms, self.usage.cpu_ms or 0.0)
-        self.usage = Usage(cpu_ms, sum(each.bytes for each in members))
-        self.total_cpu_ms = max(self.total_cpu_ms, self._spent_ms + cpu_ms)
-        most = self._memory_bytes
-        limited = self._group is not None and self._group.limits_memory
-        if most is not None and not limited and (self.usage.bytes or 0) > most:
-            self._over_memory = True
-            self._kill()
+        self.members.measure(self.record.session)
+        if self.members.exceed(self._memory_bytes):
+            self.members.kill(self.record.session)
         rotate(self.folder / "log")
         if time.monotonic() - self._renewed > _RENEW_S:
             self._renewed = time.monotonic()
@@ -257,56 +213,46 @@ class Program:
 
     def _bury(self) -> None:
         """It has ended: see how, and what follows."""
-        self._kill()  # what it may have left running
-        exit_status, from_outside = self._read_exit()
-        wanted, trigger = self.record.wanted, self.record.trigger
-        if self._group is None or self._group.cpu_ms() is None:
-            self._spent_ms += self.usage.cpu_ms or 0.0
-        session, self.usage = self.record.session, Usage()
-        has_shut_down = from_outside or session is None or session.boot != read_boot()
+        session = self.record.session
+        self.members.kill(session)  # what it may have left running
+        self.members.end_run()
+        run, wanted, trigger = self._read_exit(), self.record.wanted, self.record.trigger
+        has_shut_down = run.with_machine or session is None or session.boot != read_boot()
         if wanted == "cancel":
             self._end("canceled")
-        elif exit_status == 0 and wanted == "stop":
-            claims.raise_checkpoint(self.state_folder)
+        elif run.status == 0 and wanted == "stop":
+            claims.raise_checkpoint(self.state.path)
             self._end("finished", saved=True, triggers=self._close(trigger))
-        elif exit_status == 0 and not has_shut_down:
+        elif run.status == 0 and not has_shut_down:
             self._end("finished")
         elif wanted == "stop":
-            reason = self._explain(exit_status)
-            closed = self._close(trigger, failure=f"{reason} while it was being stopped")
-            self._end("failed", triggers=closed, failures=self._list_failures(reason))
+            reason = self._explain(run)
+            why = f"{reason} while it was being stopped"
+            failed = fail_trigger(self.record.triggers, trigger, why)
+            self._end("failed", triggers=failed, failures=self._list_failures(reason))
         elif has_shut_down:
             self._begin_again(0.0)
         elif self.record.has_run:
-            self._begin_again(self._backoff_s, self._list_failures(self._explain(exit_status)))
+            self._begin_again(self._backoff_s, self._list_failures(self._explain(run)))
             self._backoff_s = min(self._settings.retry_most_s, 2 * self._backoff_s)
         else:
-            self._end("failed", failures=self._list_failures(self._explain(exit_status)))
+            self._end("failed", failures=self._list_failures(self._explain(run)))
 
     def _begin_again(self, after_s: float, failures: list[Failure] | None = None) -> None:
         known = self.record.failures if failures is None else failures
         self._change(session=None, state="restarting", failures=known)
         self._due = time.monotonic() + after_s
 
-    def _read_exit(self) -> tuple[int | None, bool]:
-        """The exit status, and whether the machine was shut down; None: it did not get to one."""
-        text = read_foreign(self.folder / OWN / f"exit.{self.record.starts}") or b""
-        status, *outside = text.split() or [b""]
-        return (int(status) if status.isdigit() else None), bool(outside)
+    def _read_exit(self) -> Exit:
+        return read_exit(self.folder, self.record.starts)
 
-    def _explain(self, exit_status: int | None) -> str:
-        most = self.claim.find_memory_mb(self._settings)
-        kills = self._group.count_kills() if self._group is not None else 0
-        if self._over_memory or kills > self._kills:
+    def _explain(self, run: Exit) -> str:
+        if self.members.lacked_memory:
+            most = self.claim.find_memory_mb(self._settings)
             return f"it used more than {most} MB of memory; give it more with memory_mb"
         if self._is_late:
             return f"it did not end within {self._settings.stop_s:g} s of SIGTERM"
-        if exit_status is None:
-            return "it was killed"
-        if exit_status > 128:
-            with suppress(ValueError):
-                return f"it was ended by {signal.Signals(exit_status - 128).name}"
-        return f"it ended with status {exit_status}"
+        return run.explain()
 
     def _list_failures(self, reason: str) -> list[Failure]:
         """The last ones, with one more."""
@@ -316,39 +262,18 @@ class Program:
 
     def _end(self, state: str, *, triggers: Triggers | None = None, **fields: Any) -> None:
         triggers = self.record.triggers if triggers is None else triggers
-        failure = {"done": True, "location": None, "failure": f"it is {state}"}
-        closed = {name: each if each["done"] else failure for name, each in triggers.items()}
+        closed = fail_open(triggers, f"it is {state}")
         self._change(session=None, state=state, ended_ms=claims.now_ms(), triggers=closed, **fields)
-        self._step_read = float("-inf")
-        if self._group is not None:
-            self._group.remove()
+        self.state.expire()
+        self.members.remove_group()
         shutil.rmtree(self.folder / CREDENTIALS, ignore_errors=True)
         claims.drop_program(self.folder)
         take_back(self.folder)
 
-    def _kill(self) -> None:
-        if self._group is not None:
-            self._group.kill()
-        send(self.find_members(), signal.SIGKILL)
-
-    def find_members(self) -> list[Process]:
-        """Its processes; those that hold its lease, if it has left its session."""
-        in_group = self._group.members() if self._group is not None else []
-        session = self.record.session
-        in_session = find_members(session) if session is not None else []
-        members = list({each.pid: each for each in (*in_group, *in_session)}.values())
-        return members or (find_holders(self.folder / "lease") if self.alive else [])
-
-    def _find_mains(self) -> list[Process]:
-        session = self.record.session
-        if session is None:
-            return []
-        return find_mains(find_members(session, list_sessions()), session.id)
-
     # -- its start
 
     def _start(self) -> None:
-        missing = self._find_missing()
+        missing = find_missing(self.folder, self._settings)
         if missing is not None:
             why = f"{missing} is gone; without it, it does not start"
             self._end("failed", failures=self._list_failures(why))
@@ -361,13 +286,6 @@ class Program:
         finally:
             os.close(lease)
 
-    def _find_missing(self) -> str | None:
-        if not self.state_folder.is_dir():
-            return "its state"
-        if self._settings.uids is None and not list_users(self.folder):
-            make_run(self.folder, (os.geteuid(), os.getegid()))  # programs can delete it then
-        return None if find_owner(self.folder) is not None else f"its folder {OWN}"
-
     def _spawn(self, lease: int) -> None:
         """Start the shim, record that, and only then let it start the program: a runner that dies
         in between, or cannot record it, leaves nothing that nobody knows of."""
@@ -377,10 +295,7 @@ class Program:
             start = Start(self.folder, self.claim, self._settings, number)
             shim = start.spawn(lease, log)
         try:
-            if self._group is not None:
-                self._group.make(self._memory_bytes)
-                self._group.enter(shim.pid)
-                self._kills = self._group.count_kills()
+            self.members.enter(shim.pid, self._memory_bytes)
             process = read_process(shim.pid)
             session = ProgramSession(shim.pid, read_boot(), process.began if process else 0)
             state = "restarting" if self.record.has_run else "starting"
@@ -389,7 +304,7 @@ class Program:
             give_up(shim)
             raise
         self._shim = shim
-        self.report, self._over_memory = Report(), False
+        self.report = Report()
         self._began = self._looked = self._renewed = time.monotonic()
         let_go(shim)
 
@@ -409,14 +324,8 @@ class Program:
 
     def describe(self) -> dict[str, Any]:
         """For the status."""
-        record, now = self.record, time.monotonic()
-        is_old = not record.over and now - self._step_read >= self._settings.renew_s
-        if is_old or self._step_read == float("-inf"):
-            self._step, self._step_read = claims.read_checkpoint(self.state_folder), now
-            if self._step_reads % _SIZE_TURNS == 0:
-                self._state_bytes = measure_folder(self.state_folder)
-            self._step_reads += 1
-        number, at_ms = self._step or (None, 0)
+        record = self.record
+        number, at_ms = self.state.find_checkpoint(is_over=record.over)
         about = {
             "label": self.claim.label,
             "name": self.claim.name,
@@ -426,7 +335,7 @@ class Program:
             "saved": record.saved,
             "step": number,
             "at_ms": at_ms,
-            "location": self.location,
+            "location": self.state.location,
             "failures": record.failures,
             "triggers": record.triggers,
         }
@@ -436,8 +345,8 @@ class Program:
             **about,
             "restarts": max(0, record.starts - 1),
             "uptime_ms": int((time.monotonic() - self._began) * 1000),
-            "cpu_ms": self.usage.cpu_ms,
-            "bytes": self.usage.bytes,
-            "state_bytes": self._state_bytes,
+            "cpu_ms": self.members.usage.cpu_ms,
+            "bytes": self.members.usage.bytes,
+            "state_bytes": self.state.bytes,
             "report": self.report.to_json(),
         }

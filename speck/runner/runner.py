@@ -127,7 +127,7 @@ class Runner:
         for program in self._list_ended()[self._count_shown() :]:
             strip(program.folder)
             kind, spent = program.claim.engine, self._cleared_cpu_ms
-            spent[kind] = spent.get(kind, 0.0) + program.total_cpu_ms
+            spent[kind] = spent.get(kind, 0.0) + program.members.total_cpu_ms
             del self.programs[program.claim.label]
 
     def _list_ended(self) -> list[Program]:
@@ -322,7 +322,7 @@ class Runner:
         """CPU time of all programs by the kind of their engine, since this runner began."""
         sums = dict(self._cleared_cpu_ms)
         for each in self.programs.values():
-            sums[each.claim.engine] = sums.get(each.claim.engine, 0.0) + each.total_cpu_ms
+            sums[each.claim.engine] = sums.get(each.claim.engine, 0.0) + each.members.total_cpu_ms
         return sums
 
     def _list_artifacts(self) -> dict[str, int]:

@@ -18,8 +18,10 @@ from speck.runner.owners import (
     SCRATCH,
     find_owner,
     is_another,
+    list_users,
     make_own,
     make_readable,
+    make_run,
     readable_by,
 )
 from speck.runner.settings import Settings
@@ -132,6 +134,15 @@ class Start:
             settings.spark_master,
             settings.spark_secret_file,
         )
+
+
+def find_missing(folder: Path, settings: Settings) -> str | None:
+    """What a program cannot start without and has not, in words; None: nothing."""
+    if not (folder / "state").is_dir():
+        return "its state"
+    if settings.uids is None and not list_users(folder):
+        make_run(folder, (os.geteuid(), os.getegid()))  # programs can delete it then
+    return None if find_owner(folder) is not None else f"its folder {OWN}"
 
 
 def open_log(folder: Path) -> FileIO:

@@ -341,7 +341,8 @@ def test_a_program_that_leaves_its_session_is_ended_all_the_same(
         source.replace("import time\n", "import time\nos.fork() and os._exit(0)\nos.setsid()\n", 1)
     )
     job = place.run(file=program)
-    wait_for(lambda: place.program(job).find_members(), "its process")
+    started = place.program(job)
+    wait_for(lambda: started.members.find(started.record.session), "its process")
     place.engine.cancel(job)
     place.await_state(job, RunState.CANCELED)
     assert not place.program(job).alive
