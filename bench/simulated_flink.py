@@ -7,7 +7,7 @@ Site n answers at the n-th address after `--base`, all on one port. Jobs come, r
 checkpoints and end by the clock; no record flows and no code of a job is run. How long each
 request takes is drawn from what was measured of a real Flink (see `bench.flink_latencies`); each
 draw is independent: a simulated Flink does not become slow under load. Answers are recorded
-ones; `tests/contracts/test_engine_contract.py` runs the binder's contract against them.
+ones; `tests/contracts/engines` runs the binder's contract against them.
 """
 
 from __future__ import annotations

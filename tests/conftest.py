@@ -35,7 +35,7 @@ GROUPS = {
     r"tests/e2e/|tests/services/test_(calibration|fog)\.py": "fog",
     r"tests/faults/": "faults",
     r"tests/contracts/": "flink",
-    r"tests/services/test_(agents_flink|flink_traps|kafka_broker|link_reports)\.py": "flink",
+    r"tests/services/(flink/|test_(agents_flink|kafka_broker|link_reports)\.py)": "flink",
     r"tests/services/test_python_kafka\.py": "flink",
     r"tests/services/(analyzer/|test_pyspark)|tests/unit/bench/test_duckdb_anal": "spark",
     r"tests/properties/": EACH,  # some take a minute together and share nothing
@@ -46,7 +46,6 @@ module's fixtures make. A second fog costs more time than it saves: on two cores
 half of one even while they wait."""
 
 SHARING = {group for group in GROUPS.values() if group not in (MODULE, EACH)}
-
 LONGEST_FIRST = ("fog", "faults", "flink", "spark", "tests/e2e/", "tests/services/", "tests/prop")
 """What takes long begins first, so that at the end no process waits long for another one."""
 
