@@ -82,7 +82,7 @@ $(JARS_STAMP): $(JAVA_SOURCES)
 	@$(MVN) -DskipTests package >&2
 	@mkdir -p $(@D) && touch $@
 
-check: $(VENV_STAMP) ## formatter, linter, types, layers
+check: $(VENV_STAMP) ## formatter, linter, types, layers, lengths of modules and classes
 	@.venv/bin/ruff format --check --quiet . || \
 		{ echo "cannot accept the formatting: run 'make format'" >&2; exit 1; }
 	@.venv/bin/ruff check --quiet .
@@ -90,7 +90,8 @@ check: $(VENV_STAMP) ## formatter, linter, types, layers
 	@mkdir -p .cache
 	@.venv/bin/lint-imports --no-logo >.cache/lint-imports.log 2>&1 || \
 		{ cat .cache/lint-imports.log >&2; exit 1; }
-	@echo "format, lint, types and layers are fine" >&2
+	@$(PY) tools/house.py check
+	@echo "format, lint, types, layers and lengths are fine" >&2
 
 format: $(VENV_STAMP) ## put the Python code into shape
 	@.venv/bin/ruff format .

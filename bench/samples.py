@@ -186,8 +186,8 @@ class _Maker:
             run = self._run(rng, job, rate)
             self.truth.jobs[job.job_name] = run.truth
             tasks += self._task_rows(rng, run)
-            links += self._link_rows(rng, run, index)
-            plans += self._plan_rows(run, index)
+            links += _link_rows(self.spec, rng, run, index)
+            plans += _plan_rows(run, index)
             rate, size, source = run.rate * job.selectivity, job.bytes_out_per_record, sink
         for table, parts in ((TASKS, tasks), (LINKS, links), (PLANS, plans)):
             self.write(table, *joined(parts), composition=name)
@@ -365,73 +365,74 @@ class _Maker:
         self.truth.faults["nan"] += int(missing.sum())
         return pa.array(np.where(missing, np.nan, busy), mask=null)
 
-    # -- links and plans ------------------------------------------------------------------
 
-    def _link_rows(
-        self, rng: np.random.Generator, run: _Run, index: int
-    ) -> list[tuple[np.ndarray, dict[str, Any]]]:
-        job, spec = run.truth, self.spec
-        step = max(1, round(spec.links_every_s / spec.every_s))
-        some = np.arange(0, self.count, step)
-        some = some[~run.polls.silent[some]]
-        messages_in = np.floor(total(run.records, np.cumsum(np.diff(run.attempt, prepend=1))))
-        rows = len(some)
-        grows = 0.5 * job.in_rate * run.polls.at if job.saturated else 0
-        lag = np.int64(rng.integers(0, 20, self.count) + grows)
-        ends = (
-            ("reader", job.source_site, f"{job.composition}-t{index}", "", messages_in),
-            ("producer", job.sink_site, f"{job.composition}-t{index + 1}", "-out", None),
-        )
-        tables = []
-        for role, broker, topic, suffix, messages in ends:
-            counted = messages if messages is not None else messages_in * job.selectivity
-            columns: dict[str, Any] = {
-                "broker_site": same(broker, rows),
-                "topic": same(topic, rows),
-                "role": same(role, rows),
-                "client_id": same(f"speck-1-{job.job_name}{suffix}", rows),
-                "job_name": same(job.job_name, rows),
-                "engine_site": same(job.site, rows),
-                "epoch": np.int64(run.attempt[some]) if messages is None else None,
-                "messages": np.int64(counted[some]),
-                "lag": lag[some] if messages is not None else None,
-            }
-            tables.append((run.polls.at[some], columns))
-        return tables
+def _link_rows(
+    spec: Spec, rng: np.random.Generator, run: _Run, index: int
+) -> list[tuple[np.ndarray, dict[str, Any]]]:
+    """What its reader and its producer say of their links, some of the polls apart."""
+    job, count = run.truth, len(run.polls.at)
+    step = max(1, round(spec.links_every_s / spec.every_s))
+    some = np.arange(0, count, step)
+    some = some[~run.polls.silent[some]]
+    messages_in = np.floor(total(run.records, np.cumsum(np.diff(run.attempt, prepend=1))))
+    rows = len(some)
+    grows = 0.5 * job.in_rate * run.polls.at if job.saturated else 0
+    lag = np.int64(rng.integers(0, 20, count) + grows)
+    ends = (
+        ("reader", job.source_site, f"{job.composition}-t{index}", "", messages_in),
+        ("producer", job.sink_site, f"{job.composition}-t{index + 1}", "-out", None),
+    )
+    tables = []
+    for role, broker, topic, suffix, messages in ends:
+        counted = messages if messages is not None else messages_in * job.selectivity
+        columns: dict[str, Any] = {
+            "broker_site": same(broker, rows),
+            "topic": same(topic, rows),
+            "role": same(role, rows),
+            "client_id": same(f"speck-1-{job.job_name}{suffix}", rows),
+            "job_name": same(job.job_name, rows),
+            "engine_site": same(job.site, rows),
+            "epoch": np.int64(run.attempt[some]) if messages is None else None,
+            "messages": np.int64(counted[some]),
+            "lag": lag[some] if messages is not None else None,
+        }
+        tables.append((run.polls.at[some], columns))
+    return tables
 
-    def _plan_rows(self, run: _Run, index: int) -> list[tuple[np.ndarray, dict[str, Any]]]:
-        """When an incarnation is first seen, and each hour."""
-        job = run.truth
-        answered = np.flatnonzero(~run.polls.silent)
-        hours = np.diff(np.floor(run.polls.at[answered] / 3600), prepend=-1) > 0
-        some = answered[hours | (np.diff(run.attempt[answered], prepend=0) > 0)]
-        words = {
-            1: ("Source: speck -> map -> Sink: speck",),
-            2: ("Source: speck -> map", "aggregate -> Sink: speck"),
-            3: ("Source: speck -> map", "aggregate", "Sink: speck"),
-        }[job.tasks]
-        ships = ([], ["HASH"], ["REBALANCE"])
-        rows = len(some)
-        names = [incarnation_of(job.job_name, n) for n in range(1, int(run.attempt[-1]) + 1)]
-        tables = []
-        for number, description in enumerate(words):
-            columns: dict[str, Any] = {
-                "job_name": same(job.job_name, rows),
-                "site": same(job.site, rows),
-                "engine_job_id": pick(names, run.attempt[some] - 1),
-                "vertex": same(vertex_of(job.job_name, number), rows),
-                "description": same(description, rows),
-                "parallelism": np.full(rows, job.subtasks if number == 1 else 1, np.int32),
-                "ship_strategies": pa.array([ships[number]] * rows, pa.list_(pa.string())),
-                "source_site": same(job.source_site, rows),
-                "source_topic": same(f"{job.composition}-t{index}", rows),
-                "sink_site": same(job.sink_site, rows),
-                "sink_topic": same(f"{job.composition}-t{index + 1}", rows),
-                "pinned": np.full(rows, False),
-                "stateful": None,
-            }
-            tables.append((run.polls.at[some], columns))
-        return tables
+
+def _plan_rows(run: _Run, index: int) -> list[tuple[np.ndarray, dict[str, Any]]]:
+    """When an incarnation is first seen, and each hour."""
+    job = run.truth
+    answered = np.flatnonzero(~run.polls.silent)
+    hours = np.diff(np.floor(run.polls.at[answered] / 3600), prepend=-1) > 0
+    some = answered[hours | (np.diff(run.attempt[answered], prepend=0) > 0)]
+    words = {
+        1: ("Source: speck -> map -> Sink: speck",),
+        2: ("Source: speck -> map", "aggregate -> Sink: speck"),
+        3: ("Source: speck -> map", "aggregate", "Sink: speck"),
+    }[job.tasks]
+    ships = ([], ["HASH"], ["REBALANCE"])
+    rows = len(some)
+    names = [incarnation_of(job.job_name, n) for n in range(1, int(run.attempt[-1]) + 1)]
+    tables = []
+    for number, description in enumerate(words):
+        columns: dict[str, Any] = {
+            "job_name": same(job.job_name, rows),
+            "site": same(job.site, rows),
+            "engine_job_id": pick(names, run.attempt[some] - 1),
+            "vertex": same(vertex_of(job.job_name, number), rows),
+            "description": same(description, rows),
+            "parallelism": np.full(rows, job.subtasks if number == 1 else 1, np.int32),
+            "ship_strategies": pa.array([ships[number]] * rows, pa.list_(pa.string())),
+            "source_site": same(job.source_site, rows),
+            "source_topic": same(f"{job.composition}-t{index}", rows),
+            "sink_site": same(job.sink_site, rows),
+            "sink_topic": same(f"{job.composition}-t{index + 1}", rows),
+            "pinned": np.full(rows, False),
+            "stateful": None,
+        }
+        tables.append((run.polls.at[some], columns))
+    return tables
 
 
 def main() -> None:

@@ -1,4 +1,6 @@
 """How well the house is kept: figures to compare before and after a large change (`make house`).
+With `check` it prints what is longer than it may be instead, and fails if there is any (`make
+check`).
 
 A line of code holds something else than a comment or a docstring; strings that stand alone, as
 beneath an attribute, are docstrings too.
@@ -22,6 +24,8 @@ from walks import Walks, read_modules
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = ("speck", "binders", "policies", "traffic")
 AROUND = ("bench", "tests")
+LONGEST_MODULE = 500
+LONGEST_CLASS = 300
 UNTYPED = {"Any", "JsonObject", "JsonValue"}
 """Names of types in a signature that say nothing of what is inside."""
 LAYOUT = {
@@ -85,6 +89,28 @@ def main() -> None:
     say("raw reads of the store outside it", sum(_raw_reads(modules[path]) for path in outside))
     nouns = find_nouns(_tree(ROOT / "speck/store/record_types.py"))
     say("keys of the store outside it", sum(_keys(modules[path], nouns) for path in outside))
+
+
+def check() -> int:
+    """Print the modules and classes that are too long; the status to exit with."""
+    paths = (path for folder in (*PRODUCT, *AROUND) for path in _files(folder))
+    faults = [fault for path in paths for fault in find_long(_name(path), path.read_text())]
+    for fault in faults:
+        sys.stderr.write(f"cannot accept {fault}: part it by subject\n")
+    return 1 if faults else 0
+
+
+def find_long(name: str, source: str) -> list[str]:
+    """A module and its classes, by name, that have more lines than they may."""
+    length = len(source.splitlines())
+    faults = [f"{name}: {length} lines"] if length > LONGEST_MODULE else []
+    if length <= LONGEST_CLASS:
+        return faults
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef):
+            length = (node.end_lineno or node.lineno) - node.lineno + 1
+            faults += [f"{name}: {node.name}: {length} lines"] if length > LONGEST_CLASS else []
+    return faults
 
 
 def say(what: str, figure: object) -> None:
@@ -307,4 +333,6 @@ def _module_name(path: Path) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["check"]:
+        sys.exit(check())
     main()
