@@ -21,6 +21,20 @@ def connect(
     return Connection(address, credentials or Credentials(), options, time.monotonic() + 60)
 
 
+@contextmanager
+def reading(address: str, options: ConnectOptions) -> Iterator[tuple[Connection, list[bytes]]]:
+    """A connection, and the payloads of the messages that have come on it."""
+    payloads: list[bytes] = []
+    with Connection(
+        address,
+        Credentials(),
+        options,
+        time.monotonic() + 120,
+        on_message=lambda message: payloads.append(bytes(message.payload)),
+    ) as connection:
+        yield connection, payloads
+
+
 def write_credentials(folder: Path, mode: int = 0o600, **values: str) -> Path:
     file = folder / "credentials"
     file.write_text("".join(f"{key}={value}\n" for key, value in values.items()))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,7 @@ from binders.mqtt import MqttBroker
 from binders.mqtt.connect_options import ConnectOptions
 from binders.mqtt.connection import Connection
 from speck.binding import BrokerCapability, Target
-from speck.sites.credentials import Credentials
-from tests.guarded_broker import connect
+from tests.guarded_broker import connect, reading
 from tests.mosquitto_server import CARELESS, mosquitto
 from tests.mqtt_numbers import tell_numbers
 from tests.old_protocol import only_3_1_1
@@ -141,14 +139,8 @@ def test_a_3_1_1_broker_keeps_sessions_but_carries_no_numbers(tmp_path: Path) ->
                 connection.publish("t", b"%d" % number)
         broker.reserve("reader", "t")
 
-        payloads: list[bytes] = []
-        with Connection(
-            server.address,
-            Credentials(),
-            ConnectOptions("reader", clean=False),
-            time.monotonic() + 60,
-            on_message=lambda message: payloads.append(bytes(message.payload)),
-        ) as connection:
+        session = ConnectOptions("reader", clean=False)
+        with reading(server.address, session) as (connection, payloads):
             connection.wait(lambda: len(payloads) >= 50, "read")
         assert payloads == [b"%d" % number for number in range(50)]
         assert broker.view().taken == {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -20,8 +19,7 @@ from binders.mqtt.connect_options import ConnectOptions
 from binders.mqtt.connection import Connection
 from speck.binding import Target
 from speck.fog.mosquitto import Mosquitto
-from speck.sites.credentials import Credentials
-from tests.guarded_broker import connect
+from tests.guarded_broker import connect, reading
 from tests.mosquitto_server import mosquitto
 from tests.mqtt_numbers import tell_numbers
 from tests.waiting import wait_for
@@ -35,33 +33,22 @@ def test_sessions_and_their_messages_survive_a_restart_of_the_broker(tmp_path: P
             connection.publish("t", b"kept")
         port = server.port
 
-    with mosquitto(tmp_path, port=port) as server:
-        payloads: list[bytes] = []
-        with Connection(
-            server.address,
-            Credentials(),
-            ConnectOptions("reader", clean=False, expiry_s=60),
-            time.monotonic() + 60,
-            on_message=lambda message: payloads.append(bytes(message.payload)),
-        ) as connection:
-            assert connection.session_present
-            connection.wait(lambda: payloads == [b"kept"], "read")
+    session = ConnectOptions("reader", clean=False, expiry_s=60)
+    with (
+        mosquitto(tmp_path, port=port) as server,
+        reading(server.address, session) as (connection, payloads),
+    ):
+        assert connection.session_present
+        connection.wait(lambda: payloads == [b"kept"], "read")
 
 
 def test_only_for_a_session_that_was_lost_are_sinks_asked_to_send_again(
     mosquitto_server: Mosquitto, tmp_path: Path
 ) -> None:
     topic, reader = f"t/{tmp_path.name}", f"reader-{tmp_path.name}"
-    heard: list[bytes] = []
     broker = MqttBroker(Target(mosquitto_server.address))
 
-    with Connection(
-        mosquitto_server.address,
-        Credentials(),
-        ConnectOptions("sink"),
-        time.monotonic() + 60,
-        on_message=lambda message: heard.append(bytes(message.payload)),
-    ) as connection:
+    with reading(mosquitto_server.address, ConnectOptions("sink")) as (connection, heard):
         connection.subscribe(f"speck/readers/{topic}")
 
         def hear(**how: bool) -> list[bytes]:
@@ -94,14 +81,7 @@ def test_a_mark_survives_a_restart_of_the_broker_in_its_place(tmp_path: Path) ->
         port = server.port
 
     with mosquitto(tmp_path, port=port) as server:
-        payloads: list[bytes] = []
-        with Connection(
-            server.address,
-            Credentials(),
-            reader,
-            time.monotonic() + 60,
-            on_message=lambda message: payloads.append(bytes(message.payload)),
-        ) as connection:
+        with reading(server.address, reader) as (connection, payloads):
             connection.wait(lambda: len(payloads) == 3, "read")
         assert payloads == [b"before", b"a1", b"after"]
 
@@ -113,14 +93,8 @@ def test_reserving_a_link_with_a_retained_message_queues_nothing(tmp_path: Path)
 
         MqttBroker(Target(server.address)).reserve("reader", "t")
 
-        payloads: list[bytes] = []
-        with Connection(
-            server.address,
-            Credentials(),
-            ConnectOptions("reader", clean=False),
-            time.monotonic() + 60,
-            on_message=lambda message: payloads.append(bytes(message.payload)),
-        ) as connection:
+        session = ConnectOptions("reader", clean=False)
+        with reading(server.address, session) as (connection, payloads):
             connection.publish("t", b"new")
             connection.wait(lambda: bool(payloads), "read")
         assert payloads == [b"new"]
@@ -134,20 +108,10 @@ def test_reserving_after_a_reader_with_messages_under_way_keeps_all_in_order(
         broker = MqttBroker(Target(server.address))
         broker.reserve("reader", "t")
         publish_numbers(server, range(600))
-        held: list[bytes] = []
         session = ConnectOptions(
             "reader", clean=False, expiry_s=600, receive_maximum=200, manual_ack=True
         )
-        with (
-            suppress(Crash),
-            Connection(
-                server.address,
-                Credentials(),
-                session,
-                time.monotonic() + 60,
-                on_message=lambda message: held.append(bytes(message.payload)),
-            ) as reader,
-        ):
+        with suppress(Crash), reading(server.address, session) as (reader, held):
             reader.wait(lambda: len(held) == 200, "hold 200 messages")
             if ended == "by a crash":
                 raise Crash
@@ -156,16 +120,10 @@ def test_reserving_after_a_reader_with_messages_under_way_keeps_all_in_order(
         publish_numbers(server, range(600, 700))
         broker.reserve("reader", "t")
 
-        came: list[int] = []
-        with Connection(
-            server.address,
-            Credentials(),
-            ConnectOptions("reader", clean=False),
-            time.monotonic() + 60,
-            on_message=lambda message: came.append(int(message.payload)),
-        ) as connection:
+        session = ConnectOptions("reader", clean=False)
+        with reading(server.address, session) as (connection, came):
             connection.wait(lambda: len(came) >= 700, "read")
-        assert came == list(range(700))
+        assert came == [b"%d" % number for number in range(700)]
 
 
 def test_reserving_takes_nothing_from_a_reader_that_subscribes_at_qos_2(tmp_path: Path) -> None:
@@ -212,21 +170,17 @@ def publish_numbers(server: Mosquitto, numbers: range) -> None:
 
 
 def test_reserve_leaves_other_sessions_alone(tmp_path: Path) -> None:
-    with mosquitto(tmp_path) as server:
-        payloads: list[bytes] = []
-        with Connection(
-            server.address,
-            Credentials(),
-            ConnectOptions("live", clean=False, expiry_s=60),
-            time.monotonic() + 60,
-            on_message=lambda message: payloads.append(bytes(message.payload)),
-        ) as live:
-            live.subscribe("t")
-            broker = MqttBroker(Target(server.address))
-            broker.reserve("another", "t")
-            broker.release("another", "t", last_reader=False)
-            live.publish("t", b"still here")
-            live.wait(lambda: payloads == [b"still here"], "read")
+    session = ConnectOptions("live", clean=False, expiry_s=60)
+    with (
+        mosquitto(tmp_path) as server,
+        reading(server.address, session) as (live, payloads),
+    ):
+        live.subscribe("t")
+        broker = MqttBroker(Target(server.address))
+        broker.reserve("another", "t")
+        broker.release("another", "t", last_reader=False)
+        live.publish("t", b"still here")
+        live.wait(lambda: payloads == [b"still here"], "read")
 
 
 def test_a_reader_that_comes_back_at_once_keeps_nobody_from_its_release(
@@ -279,11 +233,6 @@ def test_a_session_that_is_reserved_again_in_time_outlives_its_expiry(
         wait_for(lambda: broker.reserve("renewed", "renewed").existed, "a last time")
         assert ("expired", "expired") in broker.view().sessions
         assert not broker.reserve("expired", "expired").existed
-        received: list[bytes] = []
         options = ConnectOptions("renewed", clean=False, expiry_s=60)
-        deadline = time.monotonic() + 60
-        collect = lambda message: received.append(bytes(message.payload))  # noqa: E731
-        with Connection(
-            server.address, Credentials(), options, deadline, on_message=collect
-        ) as reader:
+        with reading(server.address, options) as (reader, received):
             reader.wait(lambda: received == [b"waits"], "read what waited")

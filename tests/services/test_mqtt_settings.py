@@ -21,7 +21,7 @@ from speck.errors import BrokerRefusedError, UnreachableError
 from speck.fog.mosquitto import Mosquitto
 from speck.model.finding import Finding
 from speck.sites.credentials import Credentials
-from tests.guarded_broker import connect, guarded, write_credentials
+from tests.guarded_broker import connect, guarded, reading, write_credentials
 from tests.mosquitto_server import CARELESS, mosquitto
 from tests.old_protocol import only_3_1_1
 
@@ -121,14 +121,7 @@ def test_messages_dropped_so_far_are_told(tmp_path: Path) -> None:
 
 def wait_for_drops(server: Mosquitto) -> None:
     """Until the broker has counted: it publishes its counters once a second."""
-    payloads: list[bytes] = []
-    with Connection(
-        server.address,
-        Credentials(),
-        ConnectOptions("waits"),
-        time.monotonic() + 120,
-        on_message=lambda message: payloads.append(bytes(message.payload)),
-    ) as connection:
+    with reading(server.address, ConnectOptions("waits")) as (connection, payloads):
         connection.subscribe("$SYS/broker/publish/messages/dropped")
         connection.wait(lambda: any(count != b"0" for count in payloads), "see drops")
 
@@ -150,14 +143,7 @@ def test_check_leaves_no_session_behind(tmp_path: Path) -> None:
         broker.check()
         broker.check()
 
-        payloads: list[bytes] = []
-        with Connection(
-            server.address,
-            Credentials(),
-            ConnectOptions("waits"),
-            time.monotonic() + 120,
-            on_message=lambda message: payloads.append(bytes(message.payload)),
-        ) as connection:
+        with reading(server.address, ConnectOptions("waits")) as (connection, payloads):
             connection.subscribe("$SYS/broker/clients/total")
             connection.wait(lambda: payloads[-1:] == [b"1"], "see one client only")
 

@@ -20,6 +20,7 @@ from speck.binding import MessageBroker, Target, open_broker
 from speck.fog.mosquitto import Mosquitto
 from speck.model.observation import Sent, Taken
 from speck.sites.credentials import Credentials
+from tests.guarded_broker import reading
 from tests.kafka_server import KafkaSide
 from tests.third_party_kinds import canals
 
@@ -132,15 +133,8 @@ class MosquittoBench:
                 connection.await_puback(mid, topic)
 
     def drain(self, client_id: str) -> list[bytes]:
-        payloads: list[bytes] = []
         session = ConnectOptions(client_id, clean=False, expiry_s=3600)
-        with Connection(
-            self.address,
-            Credentials(),
-            session,
-            time.monotonic() + 60,
-            on_message=lambda message: payloads.append(bytes(message.payload)),
-        ) as connection:
+        with reading(self.address, session) as (connection, payloads):
             assert connection.session_present
             connection.subscribe("drain/" + client_id)
             connection.publish("drain/" + client_id, b"the end")
