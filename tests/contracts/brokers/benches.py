@@ -227,18 +227,37 @@ class OtherBench(MosquittoBench):
                 connection.publish(topic, b"", retain=True)
 
 
-class CanalBench:
-    """A third party's broker: logs in which readers have places. Its clients report nothing."""
+class LogsBench:
+    """A broker that keeps logs in which readers have places. Its clients report nothing."""
 
     keeps_logs = True
+
+    def topic(self, topic: str) -> str:
+        return topic.replace("/", ".")
+
+    def attach(self, client_id: str, topic: str) -> None:
+        raise NotImplementedError("its sessions take no marks")
+
+    def drain_with_marks(self, client_id: str) -> list[bytes]:
+        raise NotImplementedError("its sessions take no marks")
+
+    def tell_taken(self, client_id: str, taken: Taken) -> None:
+        raise NotImplementedError("its clients report nothing: their places are known")
+
+    def tell_sent(self, client_id: str, sent: Sent) -> None:
+        raise NotImplementedError("its clients report nothing: the ends of its logs are known")
+
+    def readers(self, topic: str) -> str | None:
+        raise NotImplementedError("its writers wait for no readers")
+
+
+class CanalBench(LogsBench):
+    """A third party's broker."""
 
     def __init__(self, parts: int = 1) -> None:
         self.address = f"canal://{uuid4().hex[:8]}:4711"
         self.canal = canals()[self.address]
         self.canal.part_count = parts
-
-    def topic(self, topic: str) -> str:
-        return topic.replace("/", ".")
 
     def open(self) -> MessageBroker:
         return open_broker("canal", Target(self.address))
@@ -274,33 +293,13 @@ class CanalBench:
         ((topic, place),) = [(t, p) for (r, t), p in self.canal.places.items() if r == client_id]
         return [found.entry.payload for found in self.canal.read(topic, place, 10_000)]
 
-    def attach(self, client_id: str, topic: str) -> None:
-        raise NotImplementedError("its sessions take no marks")
 
-    def drain_with_marks(self, client_id: str) -> list[bytes]:
-        raise NotImplementedError("its sessions take no marks")
-
-    def tell_taken(self, client_id: str, taken: Taken) -> None:
-        raise NotImplementedError("its clients report nothing: their places are known")
-
-    def tell_sent(self, client_id: str, sent: Sent) -> None:
-        raise NotImplementedError("its clients report nothing: the ends of its logs are known")
-
-    def readers(self, topic: str) -> str | None:
-        raise NotImplementedError("its writers wait for no readers")
-
-
-class KafkaBench:
+class KafkaBench(LogsBench):
     """Kafka, whose jobs' readers are simple consumers. Each test finds the broker empty."""
-
-    keeps_logs = True
 
     def __init__(self, side: KafkaSide, parts: int = 1) -> None:
         self.address, self.side, self.parts = side.address, side, parts
         self._opened: list[MessageBroker] = []
-
-    def topic(self, topic: str) -> str:
-        return topic.replace("/", ".")
 
     def open(self) -> MessageBroker:
         broker = open_broker("kafka", Target(self.address, timeout_s=30))
@@ -342,21 +341,6 @@ class KafkaBench:
 
     def drain(self, client_id: str) -> list[bytes]:
         return self.side.drain(client_id)
-
-    def attach(self, client_id: str, topic: str) -> None:
-        raise NotImplementedError("its sessions take no marks")
-
-    def drain_with_marks(self, client_id: str) -> list[bytes]:
-        raise NotImplementedError("its sessions take no marks")
-
-    def tell_taken(self, client_id: str, taken: Taken) -> None:
-        raise NotImplementedError("its clients report nothing: their places are known")
-
-    def tell_sent(self, client_id: str, sent: Sent) -> None:
-        raise NotImplementedError("its clients report nothing: the ends of its logs are known")
-
-    def readers(self, topic: str) -> str | None:
-        raise NotImplementedError("its writers wait for no readers")
 
 
 LogBench = CanalBench | KafkaBench

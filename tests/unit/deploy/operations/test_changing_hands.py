@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,6 +27,7 @@ Q = job_body("Q", source_topic="x", sink_topic="y")
 R = job_body("R", source_topic="x", sink_topic="y")
 BETWEEN = job_body("R", source_topic="x", sink_topic="x2")
 Q2 = job_body("Q", source_topic="x2", sink_topic="y")
+CALLS = ("try_main", "stop", "submit", "save_progress")
 
 
 @dataclass
@@ -45,6 +47,17 @@ class Feed:
         World.current().feed("tcp://edge-a.test:1883", "in", payloads, "sensor")
         World.current().pump()
 
+    @contextmanager
+    def coming_in(self, site: str = "edge-a") -> Iterator[Feed]:
+        """Numbers that come before the block, at the calls within it to the engine of a site, and
+        after it: each has come out once."""
+        self.send(5)
+        engine(site).before = self
+        yield self
+        engine(site).before = None
+        self.send(5)
+        assert out() == list(range(self.sent))
+
 
 def out() -> list[int]:
     World.current().pump()
@@ -63,14 +76,9 @@ def test_what_comes_while_a_link_changes_hands_comes_out_once(
 ) -> None:
     """What comes between the reservation and the stop lies in both sessions."""
     apply(service, P, Q)
-    feed = Feed(("try_main", "stop", "submit", "save_progress"))
-    feed.send(5)
-    engine("edge-a").before = feed
-    assert apply(service, *new).state == "done"
-    engine("edge-a").before = None
-    feed.send(5)
+    with Feed(CALLS).coming_in() as feed:
+        assert apply(service, *new).state == "done"
     assert feed.sent > 10
-    assert out() == list(range(feed.sent))
     assert not any(broker("edge-a").abandoned[c] for c in broker("edge-a").sessions)
     assert service.composition_views.plan("c").operations == ()
 
@@ -84,14 +92,9 @@ def test_a_link_that_another_composition_feeds_and_a_third_reads_changes_hands(
     service.compositions.apply(composition(P, name="feeds"), WAIT)
     service.compositions.apply(composition(beside, name="reads", **others), WAIT)
     apply(service, Q)
-    feed = Feed(("try_main", "stop", "submit", "save_progress"))
-    feed.send(5)
-    engine("edge-a").before = feed
-    assert apply(service, *new).state == "done"
-    engine("edge-a").before = None
-    feed.send(5)
+    with Feed(CALLS).coming_in() as feed:
+        assert apply(service, *new).state == "done"
     assert feed.sent > 10
-    assert out() == list(range(feed.sent))
     assert [int(payload) for payload in broker("edge-a").take("beside")] == list(range(feed.sent))
 
 
@@ -100,15 +103,10 @@ def test_the_producer_of_a_link_that_another_composition_reads_is_replaced(
 ) -> None:
     service.compositions.apply(composition(P, name="feeds"), WAIT)
     apply(service, Q)
-    feed = Feed(("try_main", "stop", "submit", "save_progress"))
-    feed.send(5)
-    engine("edge-a").before = feed
     other = job_body("P2", source_topic="in", sink_topic="x")
-    change = service.compositions.apply(composition(other, name="feeds"), WAIT).change
-    assert service.changes.get(change).state == "done"
-    engine("edge-a").before = None
-    feed.send(5)
-    assert out() == list(range(feed.sent))
+    with Feed(CALLS).coming_in():
+        change = service.compositions.apply(composition(other, name="feeds"), WAIT).change
+        assert service.changes.get(change).state == "done"
 
 
 SHORT = (
@@ -138,26 +136,17 @@ def test_a_reader_that_goes_upstream_or_down_as_a_job_is_inserted_gets_everythin
         assert service.changes.get(body.change).state == "done"
 
     change(*old)
-    feed = Feed(("try_main", "stop", "submit", "save_progress", "status"))
-    feed.send(5)
-    engine("edge-a").before = feed
-    change(*new)
-    engine("edge-a").before = None
-    feed.send(5)
+    with Feed((*CALLS, "status")).coming_in() as feed:
+        change(*new)
     assert feed.sent > 10
-    assert out() == list(range(feed.sent))
     assert [int(payload) for payload in broker("edge-a").take("beside")] == list(range(feed.sent))
 
 
 def test_a_link_can_be_handed_back_and_forth(service: Service) -> None:
     apply(service, P, Q)
-    feed = Feed(("stop", "submit"))
-    engine("edge-a").before = feed
-    for reader in (R, Q, R):
-        assert apply(service, P, reader).state == "done"
-    engine("edge-a").before = None
-    feed.send(1)
-    assert out() == list(range(feed.sent))
+    with Feed(("stop", "submit")).coming_in():
+        for reader in (R, Q, R):
+            assert apply(service, P, reader).state == "done"
 
 
 def lose_session_of(name: str) -> Callable[[], None]:
@@ -188,12 +177,8 @@ def test_nothing_is_lost_when_the_broker_loses_the_session_of_a_follower(
     first = apply(service, P, R)
     assert first.state == "failed"
     assert "has lost its session on x since it was reserved; apply again: Q then" in first.error
-    engine("edge-a").before = feed
-    feed.send(3)
-    assert apply(service, P, R).state == "done"
-    engine("edge-a").before = None
-    feed.send(3)
-    assert out() == list(range(feed.sent))
+    with feed.coming_in():
+        assert apply(service, P, R).state == "done"
     (running,) = (i for i in engine("edge-a").running() if i.submission.job_name != "P")
     assert running.submission.job_name == "R"
 
@@ -259,12 +244,8 @@ def test_a_lost_job_that_leaves_its_link_takes_what_its_producer_had_read(
     feed = Feed(("stop", "submit"))
     feed.send(5)
     engine("edge-a").forget_jobs()
-    feed.send(5)
-    engine("cloud").before = feed
-    assert apply(service, *new).state == "done"
-    engine("cloud").before = None
-    feed.send(5)
-    assert out() == list(range(feed.sent))
+    with feed.coming_in("cloud"):
+        assert apply(service, *new).state == "done"
     assert service.composition_views.plan("c").operations == ()
 
 
@@ -291,12 +272,8 @@ def test_nothing_is_lost_when_readers_downstream_have_left_before_a_follower_fai
     failed = apply(service, head, tail)
     assert failed.state == "failed"
     assert "has lost its session on in since it was reserved" in failed.error
-    engine("edge-a").before = feed
-    feed.send(3)
-    assert apply(service, head, tail).state == "done"
-    engine("edge-a").before = None
-    feed.send(3)
-    assert out() == list(range(feed.sent))
+    with feed.coming_in():
+        assert apply(service, head, tail).state == "done"
     assert service.composition_views.plan("c").operations == ()
 
 
@@ -317,16 +294,11 @@ def test_a_session_that_is_reserved_anew_holds_nothing_from_before(service: Serv
 
 def test_going_back_after_a_start_that_failed_loses_and_repeats_nothing(service: Service) -> None:
     apply(service, P, Q)
-    feed = Feed(("stop", "save_progress"))
-    feed.send(3)
-    engine("edge-a").before = feed
     engine("edge-a").refuse("submit", 1, PermanentError("cannot start R: no"))
-    assert apply(service, P, R).state == "failed"
-    feed.send(3)
-    assert apply(service, P, Q).state == "done"
-    engine("edge-a").before = None
-    feed.send(3)
-    assert out() == list(range(feed.sent))
+    with Feed(("stop", "save_progress")).coming_in() as feed:
+        assert apply(service, P, R).state == "failed"
+        feed.send(3)
+        assert apply(service, P, Q).state == "done"
     assert service.composition_views.plan("c").operations == ()
 
 
