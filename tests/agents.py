@@ -22,6 +22,7 @@ from speck.binding import Transfer, TransferProgress
 from speck.errors import TransientError
 from speck.service import Service
 from tests.memory_fog import memory_service, site_body
+from tests.serving import serving
 from tests.waiting import wait_for
 
 LIMIT_S = 240.0
@@ -64,13 +65,8 @@ def answering(service: Service, port: int = 0) -> Iterator[str]:
         "127.0.0.1", port, create_app(service), threaded=True, request_handler=_Quiet
     )
     server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
+    with serving(server):
         yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
 
 
 @dataclass

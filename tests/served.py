@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,17 +9,12 @@ from werkzeug.serving import make_server
 
 from speck.api.app import create_app
 from speck.service import Service
+from tests.serving import serving
 
 
 @contextmanager
 def served(service: Service) -> Iterator[str]:
     """The address of its application, on a free port."""
     listening = make_server("127.0.0.1", 0, create_app(service), threaded=True)
-    thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
+    with serving(listening):
         yield f"http://127.0.0.1:{listening.server_port}"
-    finally:
-        listening.shutdown()
-        thread.join()
-        listening.server_close()

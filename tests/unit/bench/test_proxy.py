@@ -4,7 +4,6 @@ import http.client
 import os
 import socket
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from bench.instruments.proxy import Proxy
+from tests.serving import serving
 
 HOST = "127.31.7.1"
 
@@ -45,12 +45,9 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def target() -> Iterator[Target]:
-    with Target() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
+    server = Target()
+    with serving(server):
         yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

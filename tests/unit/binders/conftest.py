@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from binders.flink.engine import FlinkEngine
 from speck.binding import Target
+from tests.serving import serving
 from tests.unit.binders.fake_flink import Fake
 
 
 @pytest.fixture
 def fake() -> Iterator[Fake]:
     server = Fake()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.over.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(server):
+        yield server
+        server.over.set()
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from binders.flink.rest import FlinkRest, NoAnswerInTimeError
 from speck.errors import UnreachableError
 from speck.tls.authority import Authority
 from speck.tls.contexts import server_context
+from tests.serving import serving
 
 LIMIT_S = 30.0
 
@@ -93,13 +94,9 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def server() -> Iterator[Server]:
     server = Server()
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-    thread.start()
-    yield server
-    server.go.set()
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(server):
+        yield server
+        server.go.set()
 
 
 @pytest.fixture(params=["http", "https"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +11,7 @@ import pytest
 
 from speck.client import Client, ClientError, NoAnswerInTimeError, NoServerError
 from speck.errors import InvalidError, Problem
+from tests.serving import serving
 
 
 @dataclass
@@ -51,13 +51,9 @@ def stub() -> Iterator[Stub]:
             pass
 
     listening = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
     server.url = f"http://127.0.0.1:{listening.server_port}"
-    yield server
-    listening.shutdown()
-    thread.join()
-    listening.server_close()
+    with serving(listening):
+        yield server
 
 
 def ok(body: object, **headers: str) -> tuple[int, dict[str, str], bytes]:

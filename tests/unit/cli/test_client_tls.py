@@ -17,6 +17,7 @@ from speck.client import Client, NoServerError
 from speck.errors import InvalidError, PermanentError
 from speck.tls.authority import Authority
 from speck.tls.contexts import ClientTls, server_context
+from tests.serving import serving
 from tests.unit.cli.conftest import Run
 
 
@@ -65,12 +66,8 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encrypted]:
     listening.socket = context.wrap_socket(
         listening.socket, server_side=True, do_handshake_on_connect=False
     )
-    thread = threading.Thread(target=listening.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    yield Encrypted(listening.server_port, folder)
-    listening.shutdown()
-    thread.join()
-    listening.server_close()
+    with serving(listening):
+        yield Encrypted(listening.server_port, folder)
 
 
 @pytest.fixture(autouse=True)
