@@ -89,3 +89,16 @@ def mounted(folder: Path) -> Iterator[Tmpfs]:
         yield Tmpfs(folder)
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+KINDS = ("tmpfs", "limit")
+
+
+@contextmanager
+def small_disk(kind: str, folder: Path) -> Iterator[Disk]:
+    """One of the two, in a folder."""
+    if kind == "limit":
+        yield Limited(folder)
+        return
+    with mounted(folder / "disk") as tmpfs:
+        yield tmpfs

@@ -14,6 +14,7 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data, job_from_data
+from speck.store.records import Records
 from tests.memory_fog import FAST, HASTY
 
 LIMIT_S = 120.0
@@ -76,6 +77,17 @@ def everything(service: Service) -> dict[str, JsonObject]:
         for key, record in service.records.store.scan("")
         if not key.startswith(trail) and key not in numbers
     }
+
+
+def list_stored_jobs(records: Records) -> set[str]:
+    """Engine ids of the incarnations that are written down, with those before them."""
+    names: set[str] = set()
+    for deployed in records.incarnations.all().values():
+        before = deployed
+        while before is not None:
+            names.add(before.engine_job_id)
+            before = before.base
+    return names
 
 
 def _is_gone(head: Head) -> bool:

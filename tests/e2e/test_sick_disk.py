@@ -14,7 +14,8 @@ from speck.clock import SystemClock
 from speck.fog.sites import Fog
 from speck.store.records import Records
 from tests.e2e.killable import Killable
-from tests.full_disk import Disk, Limited, mounted
+from tests.full_disk import KINDS, Disk, small_disk
+from tests.service_helpers import list_stored_jobs
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.usefixtures("agents_back"), pytest.mark.long]
@@ -22,13 +23,10 @@ pytestmark = [pytest.mark.usefixtures("agents_back"), pytest.mark.long]
 SHIM = Path(__file__).with_name("failing_sync.c")
 
 
-@pytest.fixture(params=["tmpfs", "limit"])
+@pytest.fixture(params=KINDS)
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    if request.param == "limit":
-        yield Limited(tmp_path)
-        return
-    with mounted(tmp_path / "disk") as tmpfs:
-        yield tmpfs
+    with small_disk(request.param, tmp_path) as disk:
+        yield disk
 
 
 def in_its_middle(speck: Killable, change: str) -> bool:
@@ -40,12 +38,7 @@ def in_its_middle(speck: Killable, change: str) -> bool:
 def read_stored(home: Path) -> set[str]:
     """Engine ids of the incarnations that are written down, with those before them."""
     records = Records.open(home / "store", SystemClock())
-    names: set[str] = set()
-    for deployed in records.incarnations.all().values():
-        before = deployed
-        while before is not None:
-            names.add(before.engine_job_id)
-            before = before.base
+    names = list_stored_jobs(records)
     records.store.close()
     return names
 

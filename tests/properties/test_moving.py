@@ -23,11 +23,12 @@ from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.schema import composition_from_data
+from tests.drawn_chains import ENDS, SITES, draw_chain
 from tests.examples import costly
 from tests.memory_fog import MemoryKeeper, service_in_turns, site_body
+from tests.service_helpers import job_body
 from tests.turns import Threads, Turns
 
-SITES = ("edge-a", "edge-b", "cloud")
 ORDER = "ABC"
 DONE = ApplyRequest(wait_s=20, force=True)
 SOON = ApplyRequest(wait_s=0, force=True)
@@ -39,51 +40,15 @@ def chains(draw: st.DrawFn) -> JsonObject:
     few links: they change hands often."""
     may_stop = draw(st.integers(0, 5)) == 0
     names = draw(st.permutations(ORDER))[: draw(st.integers(1, len(ORDER)))]
-    places = [(site, topic) for site in SITES for topic in "XY"]
-    between = draw(st.permutations(places))[: len(names) - 1]
-    ends = [("edge-a", "in"), *between, ("cloud", "out")]
-    jobs = [
-        {
-            "job_name": name,
-            "site": draw(st.sampled_from(SITES)),
-            "source_site": source[0],
-            "source_topic": source[1],
-            "sink_site": sink[0],
-            "sink_topic": sink[1],
-            "entry_class": "package.ExampleJob",
-            "job_path": "test-1.jar",
-            "args": draw(st.sampled_from([[], ["--x"]])),
-            "state": draw(st.sampled_from(["running"] * 3 + ["stopped"]))
-            if name == "A" and may_stop
-            else "running",
-        }
-        for name, source, sink in zip(names, ends[:-1], ends[1:], strict=True)
-    ]
-    outputs = [{"site": "cloud", "topic": "out", "client_id": "checker"}]
-    return {
-        "name": "c",
-        "jobs": jobs,
-        "outputs": outputs,
-        "inputs": [{"site": "edge-a", "topic": "in"}],
-    }
+    jobs = draw_chain(draw, names, "XY")
+    for job in jobs:
+        if job["job_name"] == "A" and may_stop:
+            job["state"] = draw(st.sampled_from(["running"] * 3 + ["stopped"]))
+    return {"name": "c", "jobs": jobs, **ENDS}
 
 
-BEGINNING: JsonObject = {
-    "name": "c",
-    "jobs": [
-        {
-            "job_name": "A",
-            "site": "edge-a",
-            "source_topic": "in",
-            "sink_site": "cloud",
-            "sink_topic": "out",
-            "entry_class": "package.ExampleJob",
-            "job_path": "test-1.jar",
-        }
-    ],
-    "outputs": [{"site": "cloud", "topic": "out", "client_id": "checker"}],
-    "inputs": [{"site": "edge-a", "topic": "in"}],
-}
+FIRST = job_body("A", source_topic="in", sink_site="cloud", sink_topic="out")
+BEGINNING: JsonObject = {"name": "c", "jobs": [FIRST], **ENDS}
 """What runs before anything is sent: from then on `in` has its reader."""
 
 KINDS = (

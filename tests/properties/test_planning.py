@@ -27,10 +27,11 @@ from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.spec.differences import differences
 from speck.spec.schema import composition_from_data
+from tests.drawn_chains import ENDS, SITES, draw_chain
 from tests.examples import costly
 from tests.memory_fog import memory_service, site_body
+from tests.service_helpers import composition, job_body
 
-SITES = ("edge-a", "edge-b", "cloud")
 NAMES = "ABCDE"
 TOPICS = [f"T-{n}" for n in range(4)]
 DONE = ApplyRequest(wait_s=20, force=True)
@@ -46,19 +47,17 @@ def compositions(draw: st.DrawFn) -> CompositionDescription:
     for name in names:
         low, high = sorted(draw(st.lists(st.integers(0, 3), min_size=2, max_size=2, unique=True)))
         jobs.append(
-            {
-                "job_name": name,
-                "site": draw(st.sampled_from(SITES)),
-                "source_site": draw(st.sampled_from(SITES)),
-                "sink_site": draw(st.sampled_from(SITES)),
-                "source_topic": topics[low],
-                "sink_topic": topics[high],
-                "entry_class": "package.ExampleJob",
-                "job_path": "test-1.jar",
-                "args": draw(st.sampled_from([[], ["--x"]])),
-                "state": draw(st.sampled_from(["running", "running", "running", "stopped"])),
-                "upgrade": draw(st.sampled_from(["savepoint", "stateless"])),
-            }
+            job_body(
+                name,
+                draw(st.sampled_from(SITES)),
+                source_site=draw(st.sampled_from(SITES)),
+                sink_site=draw(st.sampled_from(SITES)),
+                source_topic=topics[low],
+                sink_topic=topics[high],
+                args=draw(st.sampled_from([[], ["--x"]])),
+                state=draw(st.sampled_from(["running", "running", "running", "stopped"])),
+                upgrade=draw(st.sampled_from(["savepoint", "stateless"])),
+            )
         )
     outputs = [
         {
@@ -81,24 +80,7 @@ def chains(draw: st.DrawFn, topics: str = "XYZ") -> JsonObject:
     """A chain of 1..4 jobs from `in` on edge-a to `out` on cloud by any way, and sometimes
     another reader of one of its links."""
     names = draw(st.permutations(NAMES))[: draw(st.integers(1, 4))]
-    places = [(site, topic) for site in SITES for topic in topics]
-    between = draw(st.permutations(places))[: len(names) - 1]
-    ends = [("edge-a", "in"), *between]
-    ends.append(("cloud", "out"))
-    jobs = [
-        {
-            "job_name": name,
-            "site": draw(st.sampled_from(SITES)),
-            "source_site": source[0],
-            "source_topic": source[1],
-            "sink_site": sink[0],
-            "sink_topic": sink[1],
-            "entry_class": "package.ExampleJob",
-            "job_path": "test-1.jar",
-            "args": draw(st.sampled_from([[], ["--x"]])),
-        }
-        for name, source, sink in zip(names, ends[:-1], ends[1:], strict=True)
-    ]
+    jobs = draw_chain(draw, names, topics)
     if draw(st.booleans()):
         beside = {
             "job_name": "Side",
@@ -107,17 +89,13 @@ def chains(draw: st.DrawFn, topics: str = "XYZ") -> JsonObject:
             "upgrade": draw(st.sampled_from(["savepoint", "stateless"])),
         }
         jobs.append({**draw(st.sampled_from(jobs)), "sink_site": "cloud", **beside})
-    outputs = [{"site": "cloud", "topic": "out", "client_id": "checker"}]
-    return {"name": "c", "jobs": jobs, "outputs": outputs, "inputs": _INPUTS}
+    return {"name": "c", "jobs": jobs, **ENDS}
 
 
 @st.composite
 def rewirings(draw: st.DrawFn) -> list[JsonObject]:
     """Chains of any of the jobs, in any order, over few links: they change hands often."""
     return draw(st.lists(chains(topics="XY"), min_size=2, max_size=5))
-
-
-_INPUTS = [{"site": "edge-a", "topic": "in"}]
 
 
 def _apply(service: Service, description: CompositionDescription) -> Accepted:
@@ -225,21 +203,8 @@ def test_what_another_composition_deployed_is_left_alone(
 ) -> None:
     folder, opened = _service()
     with folder, opened as service:
-        other = composition_from_data(
-            {
-                "name": "other",
-                "jobs": [
-                    {
-                        "job_name": "other",
-                        "site": "cloud",
-                        "source_topic": "T-0",
-                        "sink_topic": "elsewhere",
-                        "entry_class": "package.ExampleJob",
-                        "job_path": "test-1.jar",
-                    }
-                ],
-            }
-        )
+        job = job_body("other", "cloud", source_topic="T-0", sink_topic="elsewhere")
+        other = composition(job, name="other")
         _apply(service, other)
         before = service.records.inventory("other")
         for description in (a, b):

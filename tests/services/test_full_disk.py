@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import requests
 
-from tests.full_disk import Disk, Limited, mounted
+from tests.full_disk import KINDS, Disk, small_disk
 from tests.server_process import Server, serving
 from tests.waiting import wait_for
 
@@ -23,13 +23,10 @@ SITES = [
 ]
 
 
-@pytest.fixture(params=["tmpfs", "limit"])
+@pytest.fixture(params=KINDS)
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Disk]:
-    if request.param == "limit":
-        yield Limited(tmp_path)
-        return
-    with mounted(tmp_path / "disk") as tmpfs:
-        yield tmpfs
+    with small_disk(request.param, tmp_path) as disk:
+        yield disk
 
 
 def pids(server: Server) -> list[int]:

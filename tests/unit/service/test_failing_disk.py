@@ -13,7 +13,7 @@ from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.store.records import Records
 from tests.memory_fog import memory_service, site_body
-from tests.service_helpers import DONE, composition, engine, reopened
+from tests.service_helpers import DONE, composition, engine, list_stored_jobs, reopened
 from tests.service_helpers import job_body as body
 from tests.waiting import wait_for
 
@@ -67,7 +67,7 @@ def fails(folder: Path, writes_left: int, *, arrives: bool) -> bool:
         service.close()
         records = Records.open(service.config.store, service.clock)
         names = known_to_engines() - before
-        assert names <= stored(records), "something went out that is not stored"
+        assert names <= list_stored_jobs(records), "something went out that is not stored"
         records.store.close()
         again = reopened(service)
         try:
@@ -77,7 +77,7 @@ def fails(folder: Path, writes_left: int, *, arrives: bool) -> bool:
             assert again.composition_views.get("c").head.deployed_revision == 2
             assert again.jobs.get("A").state == "running"
             assert len(running()) == 1, "one incarnation"
-            assert running() <= stored(again.records)
+            assert running() <= list_stored_jobs(again.records)
         finally:
             again.close()
         return disk.failed
@@ -94,17 +94,6 @@ def running() -> set[str]:
         for job_id, job in engine(site).jobs.items()
         if not job.state.terminal
     }
-
-
-def stored(records: Records) -> set[str]:
-    """Engine ids of the incarnations that are written down, with those before them."""
-    names: set[str] = set()
-    for deployed in records.incarnations.all().values():
-        before = deployed
-        while before is not None:
-            names.add(before.engine_job_id)
-            before = before.base
-    return names
 
 
 @pytest.mark.parametrize("arrives", [False, True], ids=["refused", "refused though written"])

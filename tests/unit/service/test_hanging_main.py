@@ -62,8 +62,11 @@ def test_a_job_posted_alone_leaves_nothing_behind(service: Service) -> None:
         service.jobs.get("A")
 
 
-def test_it_is_removed_without_running_main_again(service: Service) -> None:
+@pytest.mark.parametrize("refusals", [0, 1], ids=["fenced at once", "fenced by the removal"])
+def test_it_is_removed_without_running_main_again(service: Service, refusals: int) -> None:
     engine("edge-a").refuse("submit", 1, HUNG)
+    unfenced = UnreachableError("cannot fence: no thread is free")
+    engine("edge-a").refuse("fence", refusals, unfenced)
     service.compositions.apply(composition(A), DONE)
     assert service.compositions.delete("c", LIMIT_S, drop_queues=True).done
     assert engine("edge-a").count("submit") == 1
@@ -84,16 +87,6 @@ def test_a_start_that_has_arrived_meanwhile_is_adopted(service: Service) -> None
     engine("edge-a").refuse("submit", 1, HUNG, after=True)
     assert service.compositions.apply(composition(A), DONE).state == "done"
     assert len(engine("edge-a").running()) == 1
-
-
-def test_an_id_that_cannot_be_fenced_now_is_fenced_by_the_removal(service: Service) -> None:
-    engine("edge-a").refuse("submit", 1, HUNG)
-    engine("edge-a").refuse("fence", 1, UnreachableError("cannot fence: no thread is free"))
-    service.compositions.apply(composition(A), DONE)
-    assert service.compositions.delete("c", LIMIT_S, drop_queues=True).done
-    assert engine("edge-a").count("submit") == 1
-    with pytest.raises(DuplicateJobError):
-        submit_late(service)
 
 
 def test_the_former_incarnation_comes_back_from_an_update_that_hangs(service: Service) -> None:

@@ -153,22 +153,20 @@ def test_the_hash_follows_the_content(folder: Path) -> None:
     assert find("a.jar").sha256 == sha256(b"two")
 
 
-def test_an_unchanged_file_is_not_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("clock", "expected"),
+    [(Later(), 1), (Later(timedelta(hours=-1)), 2)],
+    ids=["long ago", "just written"],
+)
+def test_a_file_is_read_again_only_if_it_was_just_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, clock: Later, expected: int
+) -> None:
     reads = []
     digest = hashlib.file_digest
     monkeypatch.setattr(hashlib, "file_digest", lambda *args: reads.append(1) or digest(*args))
-    find = finder(folder)
+    find = finder(folder, clock=clock)
     assert find("a.jar") == find("a.jar")
-    assert len(reads) == 1
-
-
-def test_a_file_just_written_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reads = []
-    digest = hashlib.file_digest
-    monkeypatch.setattr(hashlib, "file_digest", lambda *args: reads.append(1) or digest(*args))
-    find = finder(folder, clock=Later(timedelta(hours=-1)))
-    assert find("a.jar") == find("a.jar")
-    assert len(reads) == 2
+    assert len(reads) == expected
 
 
 def test_a_file_that_changes_while_it_is_read_is_refused(
