@@ -58,7 +58,7 @@ class Program:
         self.claim, self.record, self.folder = claim, record, folder
         self.report = Report()
         self.members = Members(folder / "lease")
-        self.state = StateFolder(folder / "state", settings.renew_s)
+        self.state_folder = StateFolder(folder / "state", settings.renew_s)
         self._settings = settings
         self._shim: subprocess.Popen[bytes] | None = None
         self._due = self._began = self._asked_at = 0.0
@@ -137,7 +137,7 @@ class Program:
         self._change(triggers=fail_trigger(self.record.triggers, trigger, failure))
 
     def _close(self, trigger: str) -> Triggers:
-        return close_trigger(self.record.triggers, trigger, self.state.location)
+        return close_trigger(self.record.triggers, trigger, self.state_folder.location)
 
     # -- the life
 
@@ -221,7 +221,7 @@ class Program:
         if wanted == "cancel":
             self._end("canceled")
         elif run.status == 0 and wanted == "stop":
-            claims.raise_checkpoint(self.state.path)
+            claims.raise_checkpoint(self.state_folder.path)
             self._end("finished", saved=True, triggers=self._close(trigger))
         elif run.status == 0 and not has_shut_down:
             self._end("finished")
@@ -264,7 +264,7 @@ class Program:
         triggers = self.record.triggers if triggers is None else triggers
         closed = fail_open(triggers, f"it is {state}")
         self._change(session=None, state=state, ended_ms=claims.now_ms(), triggers=closed, **fields)
-        self.state.expire()
+        self.state_folder.expire()
         self.members.remove_group()
         shutil.rmtree(self.folder / CREDENTIALS, ignore_errors=True)
         claims.drop_program(self.folder)
@@ -325,7 +325,7 @@ class Program:
     def describe(self) -> dict[str, Any]:
         """For the status."""
         record = self.record
-        number, at_ms = self.state.find_checkpoint(is_over=record.over)
+        number, at_ms = self.state_folder.find_checkpoint(is_over=record.over)
         about = {
             "label": self.claim.label,
             "name": self.claim.name,
@@ -335,7 +335,7 @@ class Program:
             "saved": record.saved,
             "step": number,
             "at_ms": at_ms,
-            "location": self.state.location,
+            "location": self.state_folder.location,
             "failures": record.failures,
             "triggers": record.triggers,
         }
@@ -347,6 +347,6 @@ class Program:
             "uptime_ms": int((time.monotonic() - self._began) * 1000),
             "cpu_ms": self.members.usage.cpu_ms,
             "bytes": self.members.usage.bytes,
-            "state_bytes": self.state.bytes,
+            "state_bytes": self.state_folder.bytes,
             "report": self.report.to_json(),
         }
