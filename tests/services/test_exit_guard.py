@@ -50,7 +50,7 @@ def submission(jar: Path, *args: str) -> Submission:
     )
 
 
-# test_flink_traps.py tries it on the one JVM that all tests share
+# flink/test_submissions.py tries it on the one JVM that all tests share
 @pytest.mark.parametrize("runtime", [pytest.param("single", marks=pytest.mark.long), "cluster"])
 @pytest.mark.parametrize("java", javas())
 def test_a_job_that_exits_fails_alone(
