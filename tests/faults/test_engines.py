@@ -130,34 +130,29 @@ def test_part_of_a_cluster_killed(make_trial: MakeTrial, what: str) -> None:
 
 
 @EACH_BROKER
-def test_source_site_dies_in_mid_move(trial: Trial) -> None:
-    """Its engine has been asked to stop the job, and dies before it can report the outcome."""
+@pytest.mark.parametrize(
+    ("site", "row", "outcome"),
+    [
+        ("cloud", "source site dies in mid-move", "the move goes on when it is back"),
+        ("edge-b", "target dies after the start", "started again on it, from the same state"),
+    ],
+    ids=["source", "target"],
+)
+def test_site_dies_in_mid_move(trial: Trial, site: str, row: str, outcome: str) -> None:
+    """It has been asked to stop the job, or has taken the new incarnation on; it dies before it can
+    report that, and forgets everything."""
     with trial.flowing() as flow:
-        trap = trial.proxies["cloud"]["engine"].trap("lose the answer", STOP)
+        trap = trial.proxies[site]["engine"].trap(
+            "lose the answer", STOP if site == "cloud" else RUN
+        )
         change = trial.begin(trial.chain(second_at="edge-b"))
         assert trap.sprung.wait(240)
-        trial.fog.kill("cloud", "engine")
-        trial.fog.start("cloud")
+        trial.fog.kill(site, "engine")
+        trial.fog.start(site)
         trial.await_change(change)
         flow.recovered()
         result = flow.finish()
-    report("source site dies in mid-move", "the move goes on when it is back", trial, result)
-    assert_nothing_lost(trial, result)
-
-
-@EACH_BROKER
-def test_target_dies_after_the_start(trial: Trial) -> None:
-    """It has taken the new incarnation on, its answer was lost, and it forgets everything."""
-    with trial.flowing() as flow:
-        trap = trial.proxies["edge-b"]["engine"].trap("lose the answer", RUN)
-        change = trial.begin(trial.chain(second_at="edge-b"))
-        assert trap.sprung.wait(240)
-        trial.fog.kill("edge-b", "engine")
-        trial.fog.start("edge-b")
-        trial.await_change(change)
-        flow.recovered()
-        result = flow.finish()
-    report("target dies after the start", "started again on it, from the same state", trial, result)
+    report(row, outcome, trial, result)
     assert_nothing_lost(trial, result)
 
 
