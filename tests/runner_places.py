@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+import pytest
 
 from binders.process.engine import ProcessEngine
 from speck.binding import Artifact, ArtifactKind, SaveProgress, Submission
@@ -16,6 +20,17 @@ from speck.runner.processes import Process, find_mains, find_members
 from speck.runner.program import Program
 from tests.runners import PROGRAMS, LocalRunner
 from tests.waiting import wait_for
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give programs other users")
+USER = (61000, 61000)
+"""Whom nobody is."""
+SHARED_GID = 61500
+
+
+def pick_users() -> tuple[int, int]:
+    """Two users that no other test has at this time: a runner ends all processes of its own."""
+    first = 200_000 + secrets.randbelow(1 << 20) * 2
+    return first, first + 1
 
 
 @dataclass

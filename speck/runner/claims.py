@@ -92,6 +92,10 @@ class Claim:
         otherwise = settings.spark_memory_mb if self.has_spark else settings.memory_mb
         return int(texts[-1]) if texts and int(texts[-1]) else otherwise
 
+    def find_memory_bytes(self, settings: Settings) -> int | None:
+        memory_mb = self.find_memory_mb(settings)
+        return None if memory_mb is None else memory_mb << 20
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

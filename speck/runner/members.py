@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from speck.runner.processes import (
     find_holders,
     find_mains,
     find_members,
+    list_recent_sessions,
     list_sessions,
+    measure_memory,
     send,
 )
 
@@ -44,6 +47,7 @@ class Members:
     def use_group(self, group: Group) -> None:
         """Let them be in a group from the next start on, or as before this runner began."""
         self._group = group
+        self._kills = group.count_kills()
 
     def enter(self, pid: int, memory_bytes: int | None) -> None:
         """Count a process that is about to start the program; a group limits the memory. Raises
@@ -54,10 +58,12 @@ class Members:
             self._group.enter(pid)
             self._kills = self._group.count_kills()
 
-    def find(self, session: ProgramSession | None) -> list[Process]:
-        """The processes that live."""
+    def find(
+        self, session: ProgramSession | None, sessions: Mapping[int, list[Process]] | None = None
+    ) -> list[Process]:
+        """The processes that live; `sessions`: those of all, if they have been looked at."""
         in_group = self._group.members() if self._group is not None else []
-        in_session = find_members(session) if session is not None else []
+        in_session = find_members(session, sessions) if session is not None else []
         members = list({each.pid: each for each in (*in_group, *in_session)}.values())
         return members or (find_holders(self._lease) if is_held(self._lease) else [])
 
@@ -73,15 +79,19 @@ class Members:
             self._group.kill()
         send(self.find(session), signal.SIGKILL)
 
-    def measure(self, session: ProgramSession | None) -> None:
-        """Bring `usage` and `total_cpu_ms` up to date."""
-        members = self.find(session)
+    def measure(self, session: ProgramSession | None, memory_bytes: int | None) -> None:
+        """Bring `usage` and `total_cpu_ms` up to date. Where they seem to use more than that much
+        memory, what several share counts once."""
+        members = self.find(session, list_recent_sessions())
         cpu_ms = sum(each.cpu_ms for each in members)
         if self._group is not None and (counted_ms := self._group.cpu_ms()) is not None:
             cpu_ms = counted_ms  # of earlier runs, too
         # what a process has used is gone with it if its parent had not waited for it
         cpu_ms = max(cpu_ms, self.usage.cpu_ms or 0.0)
-        self.usage = Usage(cpu_ms, sum(each.bytes for each in members))
+        used = sum(each.bytes for each in members)
+        if memory_bytes is not None and used > memory_bytes:
+            used = measure_memory(members)
+        self.usage = Usage(cpu_ms, used)
         self.total_cpu_ms = max(self.total_cpu_ms, self._spent_ms + cpu_ms)
 
     def exceed(self, memory_bytes: int | None) -> bool:

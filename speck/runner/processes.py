@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -18,6 +19,7 @@ _PROC = Path("/proc")
 _TICK_MS = 1000 / os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _DEAD = ("Z", "X", "x")
+_RECENT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +33,9 @@ class Process:
     began: int
     cpu_ms: float
     bytes: int
+
+
+_recent: tuple[float, Mapping[int, list[Process]]] = (float("-inf"), {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +76,46 @@ def list_sessions() -> Mapping[int, list[Process]]:
         if entry.isdigit() and (process := read_process(int(entry))) is not None:
             sessions[process.session].append(process)
     return sessions
+
+
+def list_recent_sessions() -> Mapping[int, list[Process]]:
+    """All processes by their session, as they were within the last second: however many programs
+    are measured, one look at all processes is enough."""
+    global _recent
+    now = time.monotonic()
+    if now - _recent[0] >= _RECENT_S:
+        _recent = now, list_sessions()
+    return _recent[1]
+
+
+def find_of_user(uid: int) -> list[Process]:
+    """The processes that run as a user, or may become it again."""
+    processes = []
+    for entry in os.listdir(_PROC):
+        with suppress(OSError):
+            if entry.isdigit() and uid in _list_uids(_PROC / entry):
+                processes.append(read_process(int(entry)))
+    return [process for process in processes if process is not None]
+
+
+def _list_uids(folder: Path) -> list[int]:
+    """Of a process: the user that it runs as, and those that it may become again."""
+    lines = (folder / "status").read_bytes().splitlines()
+    words = next((line.split() for line in lines if line.startswith(b"Uid:")), [])
+    return [int(word) for word in words[1:]]
+
+
+def measure_memory(processes: Iterable[Process]) -> int:
+    """Bytes in memory. Of what several share, such as forks of one, each has its part. This takes
+    longer than to add `bytes`."""
+    total = 0
+    for process in processes:
+        own = process.bytes
+        with suppress(OSError, ValueError, StopIteration):  # ended, or not to be read
+            lines = (_PROC / str(process.pid) / "smaps_rollup").read_bytes().splitlines()
+            own = int(next(line for line in lines if line.startswith(b"Pss:")).split()[1]) << 10
+        total += own
+    return total
 
 
 def find_members(

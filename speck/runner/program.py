@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from contextlib import suppress
@@ -13,18 +12,18 @@ from typing import Any
 
 from speck.runner import claims
 from speck.runner.claims import Claim, Record
+from speck.runner.cleaning import clean_up
 from speck.runner.exits import Exit, read_exit
 from speck.runner.files import read_foreign
 from speck.runner.groups import Group
 from speck.runner.lease import acquire_lease, is_held
 from speck.runner.logs import drop, read_tail, rotate
 from speck.runner.members import Members
-from speck.runner.owners import OWN, take_back
+from speck.runner.owners import OWN
 from speck.runner.processes import ProgramSession, read_boot, read_process
 from speck.runner.reports import Report, parse_report
 from speck.runner.settings import Settings
 from speck.runner.starting import (
-    CREDENTIALS,
     Start,
     find_missing,
     give_up,
@@ -48,6 +47,8 @@ _FAILURES_KEPT = 3
 _STEADY_S = 60.0
 """A program that has run for so long has recovered: the next crash is a first one."""
 _LOOK_S = 1.0
+_SHIM_S = 1.0
+"""A shim whose lease is free ends within it."""
 _RENEW_S = 30.0
 
 
@@ -61,11 +62,13 @@ class Program:
         self.state_folder = StateFolder(folder / "state", settings.renew_s)
         self._settings = settings
         self._shim: subprocess.Popen[bytes] | None = None
-        self._due = self._began = self._asked_at = 0.0
+        self._due = self._began = self._asked_at = self._ended = 0.0
         self._looked = self._renewed = float("-inf")
         self._backoff_s = settings.retry_first_s
         self._log_at = 0
         self._is_late = False
+        self.is_clean = False
+        """Nothing is left of it but what is kept: it has ended."""
         self._requested = self._reported = 0
 
     def join(self, groups: Path | None) -> None:
@@ -75,7 +78,7 @@ class Program:
             self.members.use_group(Group(groups / self.claim.label))
         with suppress(OSError, ValueError):
             self._requested = int((self.folder / "request").read_text())
-        self._began = self._asked_at = time.monotonic()
+        self._began = self._asked_at = self._ended = time.monotonic()
         if self.over:
             return
         if not self.alive and self.record.starts:
@@ -146,8 +149,8 @@ class Program:
         if self._shim is not None:
             self._shim.poll()  # or it would stay as a zombie
         if self.over:
-            return
-        if self.alive:
+            self._clean()
+        elif self.alive:
             self._watch()
         elif self.record.session is not None:
             self._bury()
@@ -157,9 +160,12 @@ class Program:
             self._start()
 
     def _watch(self) -> None:
-        now = time.monotonic()
-        if self.record.wanted == "cancel" or self._read_exit().status:
-            # of one that has failed, what it has left running
+        now, run = time.monotonic(), self._read_exit()
+        if run.status is None:
+            self._ended = now
+        has_lingered = now - self._ended > self._settings.stop_s
+        if self.record.wanted == "cancel" or run.status or has_lingered:
+            # of one that has ended, what it has left running
             self.members.kill(self.record.session)
             return
         self._read_report()
@@ -196,18 +202,14 @@ class Program:
 
     def _look(self) -> None:
         """See to memory, the log and credentials."""
-        self.members.measure(self.record.session)
-        if self.members.exceed(self._memory_bytes):
+        memory_bytes = self.claim.find_memory_bytes(self._settings)
+        self.members.measure(self.record.session, memory_bytes)
+        if self.members.exceed(memory_bytes):
             self.members.kill(self.record.session)
         rotate(self.folder / "log")
         if time.monotonic() - self._renewed > _RENEW_S:
             self._renewed = time.monotonic()
             renew_credentials(self.folder, self.claim, self._settings)
-
-    @property
-    def _memory_bytes(self) -> int | None:
-        memory_mb = self.claim.find_memory_mb(self._settings)
-        return None if memory_mb is None else memory_mb << 20
 
     # -- its end
 
@@ -215,6 +217,9 @@ class Program:
         """It has ended: see how, and what follows."""
         session = self.record.session
         self.members.kill(session)  # what it may have left running
+        if self._shim is not None:
+            with suppress(subprocess.TimeoutExpired):  # or it would stay as a zombie
+                self._shim.wait(_SHIM_S)
         self.members.end_run()
         run, wanted, trigger = self._read_exit(), self.record.wanted, self.record.trigger
         has_shut_down = run.with_machine or session is None or session.boot != read_boot()
@@ -265,10 +270,12 @@ class Program:
         closed = fail_open(triggers, f"it is {state}")
         self._change(session=None, state=state, ended_ms=claims.now_ms(), triggers=closed, **fields)
         self.state_folder.expire()
+        self._clean()
+
+    def _clean(self) -> None:
+        """Raises OSError; it is tried again, also by the next runner, until it `is_clean`."""
         self.members.remove_group()
-        shutil.rmtree(self.folder / CREDENTIALS, ignore_errors=True)
-        claims.drop_program(self.folder)
-        take_back(self.folder)
+        self.is_clean = clean_up(self.folder, self._settings.uids)
 
     # -- its start
 
@@ -295,7 +302,7 @@ class Program:
             start = Start(self.folder, self.claim, self._settings, number)
             shim = start.spawn(lease, log)
         try:
-            self.members.enter(shim.pid, self._memory_bytes)
+            self.members.enter(shim.pid, self.claim.find_memory_bytes(self._settings))
             process = read_process(shim.pid)
             session = ProgramSession(shim.pid, read_boot(), process.began if process else 0)
             state = "restarting" if self.record.has_run else "starting"
@@ -305,19 +312,14 @@ class Program:
             raise
         self._shim = shim
         self.report = Report()
-        self._began = self._looked = self._renewed = time.monotonic()
+        self._began = self._ended = self._looked = self._renewed = time.monotonic()
         let_go(shim)
 
     def _change(self, **fields: Any) -> None:
         """Store what has become of it, and only then go by it: what a full disk does not take is
         decided once more. Raises OSError."""
         changed = replace(self.record, **fields)
-        try:
-            claims.store_record(self.folder, changed)
-        except OSError:
-            if not drop(self.folder / "log"):
-                raise
-            claims.store_record(self.folder, changed)
+        _store(self.folder, changed)
         self.record = changed
 
     # -- what is reported of it
@@ -350,3 +352,12 @@ class Program:
             "state_bytes": self.state_folder.bytes,
             "report": self.report.to_json(),
         }
+
+
+def _store(folder: Path, record: Record) -> None:
+    try:
+        claims.store_record(folder, record)
+    except OSError:
+        if not drop(folder / "log"):  # which makes room
+            raise
+        claims.store_record(folder, record)

@@ -11,7 +11,6 @@ All but `start` (of `SPECK_START`) may be left out. Nothing of it is trusted.
 from __future__ import annotations
 
 import json
-import math
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -76,6 +75,6 @@ def parse_report(content: bytes | None, start: int) -> Report | None:
 
 
 def _number(value: object) -> int | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return int(value) if 0 <= value <= _LARGEST else None

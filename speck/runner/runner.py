@@ -115,7 +115,7 @@ class Runner:
     def _turn_once(self) -> None:
         self._try("take orders", self._take_orders)
         for program in list(self.programs.values()):
-            if not program.over:
+            if not program.is_clean:
                 what = f"see to {program.claim.name} ({program.claim.label})"
                 self._try(what, partial(program.tick, self._free))
         self._try("write the status", self._write_status)

@@ -65,8 +65,8 @@ _ROOT = "root"
     "--as",
     "users",
     metavar="UIDS",
-    help="As root: a range of user ids, such as 61000-61099, of which each program gets one of its"
-    " own; or `root`, to run all of them as root.",
+    help="As root: a range of user ids that nobody else has, such as 61000-61099, of which each"
+    " program gets one of its own; or `root`, to run all of them as root.",
 )
 @click.option(
     "--group",

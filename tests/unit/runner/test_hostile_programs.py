@@ -4,20 +4,15 @@ theirs: by links where it writes, and by folders that nobody can walk through.""
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
-from uuid import uuid4
 
 import pytest
 
-from binders.process.engine import ProcessEngine
-from speck.binding import Target
 from speck.model.observation import RunState
 from speck.runner import program as life
 from speck.runner.claims import raise_checkpoint, read_checkpoint
@@ -25,13 +20,9 @@ from speck.runner.files import delete_folder, write_json
 from speck.runner.owners import give_state, make_run, take_back
 from speck.runner.processes import send
 from speck.runner.starting import renew_credentials
-from tests.channels import LocalChannel
-from tests.runner_places import Place
-from tests.runners import PROGRAMS, LocalRunner
+from tests.runner_places import SHARED_GID, USER, Place, as_root
+from tests.runners import PROGRAMS
 from tests.waiting import wait_for
-
-as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may give programs other users")
-USER = (61000, 61000)
 
 TRAPS = """
 import contextlib, os, shutil
@@ -74,24 +65,6 @@ def describe(victim: Path) -> list[tuple[str, int, int, int]]:
     everything = [victim, *sorted(victim.rglob("*"))]
     stats = [(each.name, each.lstat()) for each in everything]
     return [(name, s.st_mode, s.st_uid, s.st_gid) for name, s in stats]
-
-
-SHARED = 61500
-
-
-@pytest.fixture
-def isolated() -> Iterator[Place]:
-    """A runner that is root, whose programs have users of their own, and a group together."""
-    folder = Path("/tmp") / f"speck-test-{uuid4().hex[:8]}"
-    folder.mkdir(mode=0o755)
-    python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
-    (folder / "credentials").mkdir(mode=0o700)
-    credentials = folder / "credentials"
-    more: dict[str, Any] = {"python": python, "credentials": credentials}
-    local = LocalRunner(folder, uids=(61000, 61001), shared_gid=SHARED, **more)
-    yield Place(folder, local, ProcessEngine(Target("", agent=LocalChannel(folder))))
-    local.stop()
-    shutil.rmtree(folder)
 
 
 @as_root
@@ -139,7 +112,7 @@ def test_a_program_reads_what_the_runner_writes_for_it_and_cannot_change_it(
     for path in (run, run / "credentials", run / "credentials/own", run / "start.json"):
         status = path.stat()
         assert (status.st_uid, status.st_gid) == (0, status.st_gid)
-        assert status.st_gid in (61000, 61001)
+        assert status.st_gid in (isolated.local.settings.uids or ())
         assert status.st_mode & 0o027 == 0, path
     assert isolated.stop(job).failure is None
 
@@ -149,14 +122,15 @@ def test_what_programs_share_is_of_a_group_that_all_have(isolated: Place, tmp_pa
     """As a local archive, which a job goes on with after a move, under another user."""
     shared = isolated.folder / "shared"
     shared.mkdir()
-    os.chown(shared, -1, SHARED)
+    os.chown(shared, -1, SHARED_GID)
     shared.chmod(0o2770)
     program = tmp_path / "sharing.py"
     text = f"import os; os.makedirs('{shared}/day', exist_ok=True)\n"
     text += f"open('{shared}/day/file', 'a').write(f'{{os.getuid()}} ')\n"
     program.write_text(text + (PROGRAMS / "stepping.py").read_text())
     jobs = isolated.run(file=program), isolated.run(file=program)
-    assert (shared / "day/file").read_text().split() == ["61000", "61001"]
+    users = isolated.local.settings.uids
+    assert tuple(map(int, (shared / "day/file").read_text().split())) == users
     assert (shared / "day").stat().st_mode & 0o7777 == 0o2770
     for job in jobs:
         assert isolated.stop(job).failure is None

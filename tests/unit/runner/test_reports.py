@@ -22,6 +22,7 @@ def test_anything_else_is_none(content: bytes | None) -> None:
 
 def test_values_that_make_no_sense_are_left_out() -> None:
     odd = {"ready": 1, "records_in": -1, "busy_ms": float("inf"), "request": True, "lost": "3"}
+    odd |= {"idle_ms": float("nan"), "dropped": 10**400}
     counters = {"fine": 2, "odd": None, **{f"c{n}": n for n in range(200)}}
     content = json.dumps({"start": 2, **odd, "counters": counters}).encode()
     report = parse_report(content, 2)

@@ -25,7 +25,7 @@ from speck.runner.groups import limits_memory
 from speck.runner.processes import find_members, list_sessions, send
 from speck.runner.runner import Runner
 from tests.channels import LocalChannel
-from tests.runner_places import Open, Place
+from tests.runner_places import Open, Place, pick_users
 from tests.runners import PROGRAMS, LocalRunner
 from tests.unit.runner.test_groups import find_root
 from tests.waiting import wait_for
@@ -354,12 +354,13 @@ def test_each_program_may_have_a_user_of_its_own(tmp_path_factory: pytest.TempPa
     folder = Path("/tmp") / f"speck-test-{uuid4().hex[:8]}"
     folder.mkdir(mode=0o755)
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin") or sys.executable
-    local = LocalRunner(folder, uids=(61000, 61001), python=python)
+    users = pick_users()
+    local = LocalRunner(folder, uids=users, python=python)
     place = Place(folder, local, ProcessEngine(Target("", agent=LocalChannel(folder))))
     try:
         one, other = place.run(), place.run()
         uids = [Path(f"/proc/{place.main(job).pid}").stat().st_uid for job in (one, other)]
-        assert sorted(uids) == [61000, 61001]
+        assert tuple(sorted(uids)) == users
         run, state = folder / f"programs/{one}/run", folder / f"programs/{one}/state"
         assert run.stat().st_mode & 0o007 == 0
         assert (run / "own").stat().st_mode & 0o077 == 0

@@ -299,17 +299,17 @@ def test_logs_of_many_programs_that_fail_do_not_hide_the_site(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The agent takes a status of 1 MiB."""
-    job = place.run("--fail-at", "2")
+    job = place.run("--fail-at", "10")
     wait_for(lambda: place.engine.exceptions(job), "a failure", 30)
     assert "started at 0" in place.engine.exceptions(job)[-1].trace
-    again = place.run("--fail-at", "2")
+    again = place.run("--fail-at", "10")
     wait_for(lambda: place.engine.exceptions(again), "a failure", 30)
     for each in (job, again):
         place.engine.cancel(each)
         place.await_state(each, RunState.CANCELED)
     monkeypatch.setattr(loop, "_LOGS_SHOWN", 1)
     wait_for(lambda: "started" not in place.engine.exceptions(job)[0].trace, "a line only", 30)
-    assert place.failures(job)[-1] == "it ended with status 3: cannot go on: step 2"
+    assert place.failures(job)[-1] == "it ended with status 3: cannot go on: step 10"
     assert "started at" in place.engine.exceptions(again)[0].trace, "the newest has more"
     monkeypatch.setattr(loop, "_MOST_SHOWN", 100)
     wait_for(lambda: place.failures(job)[-1] == "it ended with status 3", "none", 30)
