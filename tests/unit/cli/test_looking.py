@@ -456,9 +456,10 @@ def test_a_backup_is_verified_and_names_changes_under_way(
     deployed: Run, alone: Run, chain: str, tmp_path: Path
 ) -> None:
     assert deployed("backup", "calm.gz").stderr.count("under way") == 0
-    engine("edge-a").unreachable = True
+    engine("cloud").unreachable = True
     Path(chain).write_text(Path(chain).read_text().replace("keep", "hold"))
-    deployed("apply", "-y", "--no-wait", chain)
+    applied = deployed("apply", "-y", "--no-wait", chain)
+    assert applied.exit_code == 0, applied.stderr
     under_way = "of chain (apply) was under way when the backup was taken"
     assert under_way in deployed("backup", "saved.gz").stderr
     verified = alone("backup", "--verify", "saved.gz")
@@ -468,7 +469,7 @@ def test_a_backup_is_verified_and_names_changes_under_way(
     assert under_way in verified.stderr
     restored = alone("restore", "saved.gz", "--home", str(tmp_path / "new"))
     assert under_way in restored.stderr
-    engine("edge-a").unreachable = False
+    engine("cloud").unreachable = False
     content = bytearray((tmp_path / "saved.gz").read_bytes())
     content[len(content) // 2] ^= 1
     (tmp_path / "bad.gz").write_bytes(content)

@@ -249,6 +249,7 @@ def test_a_composition_of_which_a_part_was_removed_comes_back_first(service: Ser
     _, removal = service.compositions.remove("c")
     wait_for(lambda: removal.change.state == "blocked")
     service.runner.cancel(removal.change.id)
+    wait_for(lambda: not service.changes.all_under_way())
     engine("cloud").unreachable = False
     assert service.compositions.apply(THREE, FORCED).plan.reverts_to == 1
     assert running() == {"E"}
