@@ -97,7 +97,7 @@ def write_json(
     durable: bool = True,
 ) -> None:
     """Replace a file at once; see `replace_file`."""
-    with open_folder(file.parent) as folder:
+    with open_folder(file.parent.resolve()) as folder:
         text = json.dumps(content).encode()
         replace_file(folder, file.name, text, mode=mode, owner=owner, durable=durable)
 

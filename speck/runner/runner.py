@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import stat
 import sys
 import threading
 import time
@@ -82,8 +83,10 @@ class Runner:
         try:
             for folder in (self._root, *(self._engine / n for n in ("orders", "answers"))):
                 folder.mkdir(parents=True, exist_ok=True)
-            if settings.uids is not None:
-                self._root.chmod(0o771)  # programs reach their own folders in it
+            if settings.uids is not None:  # programs reach their own folders, and no others
+                root.chmod(stat.S_IMODE(root.stat().st_mode) | 0o001)
+                self._root.chmod(0o771)
+                self._engine.chmod(stat.S_IMODE(self._engine.stat().st_mode) & ~0o007)
             self._lock = acquire_lease(self._engine / "runner.lock")
             self._groups = find_groups(settings.groups)
             self._has_limits = self._groups is not None and limits_memory(self._groups)

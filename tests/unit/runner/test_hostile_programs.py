@@ -118,6 +118,33 @@ def test_a_program_reads_what_the_runner_writes_for_it_and_cannot_change_it(
 
 
 @as_root
+def test_a_program_reaches_its_own_folders_and_no_others_whatever_the_umask(
+    isolated: Place, tmp_path: Path
+) -> None:
+    """The agent may have made the state folder for itself; orders hold arguments of other jobs."""
+    isolated.local.leave()
+    isolated.folder.chmod(0o700)
+    (isolated.folder / "engine").chmod(0o755)
+    program = tmp_path / "looking.py"
+    text = (
+        "import os\n"
+        f"engine = '{isolated.folder}/engine'\n"
+        "seen = [os.access(each, os.R_OK) for each in (engine, engine + '/status.json')]\n"
+        "open(os.environ['SPECK_STATE_DIR'] + '/seen', 'w').write(repr(seen))\n"
+    )
+    program.write_text(text + (PROGRAMS / "stepping.py").read_text())
+    before = os.umask(0o007)
+    try:
+        isolated.local.come()
+        job = isolated.run(file=program)
+    finally:
+        os.umask(before)
+    seen = isolated.folder / f"programs/{job}/state/seen"
+    assert seen.read_text() == "[False, False]"
+    assert isolated.stop(job).failure is None
+
+
+@as_root
 def test_what_programs_share_is_of_a_group_that_all_have(isolated: Place, tmp_path: Path) -> None:
     """As a local archive, which a job goes on with after a move, under another user."""
     shared = isolated.folder / "shared"
