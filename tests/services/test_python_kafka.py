@@ -13,6 +13,7 @@ from speck.binding import Target, open_broker
 from speck.fog.kafka import start
 from speck.fog.mosquitto import Mosquitto
 from speck.model.record import Record
+from speck.tls.identity import SERVICE, Identity, issue_all
 from tests.kafka_server import KafkaSide
 from tests.python_jobs import CLIENT_ID, PythonJob, build_programs, publisher, reading
 from tests.waiting import wait_for
@@ -172,6 +173,37 @@ def test_a_broker_refuses_until_the_credentials_are_right(
             (folder / "edge").write_text(login + "p\n")
             wait_for(lambda: job.report().get("ready"), "it to get in", 60)
             wait_for(lambda: job.report().get("problem") is None, "both ends", 60)
+
+
+@pytest.mark.long
+def test_a_broker_that_asks_for_certificates(
+    archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authorities = tmp_path / "ours", tmp_path / "others"
+    for each in authorities:
+        issue_all(each, {"cloud": "127.0.0.1"})
+    ours, others = (Identity(each, SERVICE) for each in authorities)
+    credentials = tmp_path / "credentials"
+    monkeypatch.setenv("SPECK_CREDENTIALS_DIR", str(credentials))
+    with start(tmp_path / "kafka", tls=Identity.of_site(ours.authority, "cloud")) as server:
+        assert server.address.startswith("kafka+ssl://")
+        others.write_credentials(credentials / "cloud", [server.address])
+        job = PythonJob(archive, tmp_path / "job", (server.address, "in"), (server.address, "out"))
+        with ended(job):
+            job.start("forward", *EXACT, awaited=False)
+            wait_for(lambda: "certificate" in (job.report().get("problem") or ""), "mistrust", 60)
+            ours.write_credentials(credentials / "cloud", [server.address])
+            wait_for(lambda: job.report().get("ready"), "it to get in", 60)
+            producer = KafkaProducer(
+                bootstrap_servers=[f"{server.host}:{server.port}"],
+                security_protocol="SSL",
+                ssl_context=ours.context(),
+            )
+            for payload in numbered(1, 50):
+                producer.send("in", payload, partition=0)
+            producer.close(timeout=30)
+            wait_for(lambda: job.report()["records_out"] == 50, "the records", 60)
+            job.stop()
 
 
 @pytest.mark.long
