@@ -16,6 +16,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 
+from speck.fog.paths import edge_jar
 from speck.fog.sites import Fog
 from tests.apart import apart_fog
 from tests.class_archive import use_archive
@@ -183,9 +184,10 @@ def fog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fog]:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one Spark session of all tests."""
+    """The one Spark session of all tests. It has the connector, whose operators need no links."""
     from speck.analyzer.session import start_session
 
-    spark = start_session("local[2]", is_small=True, partitions=2)
+    jars = [edge_jar("speck-spark-connector.jar")]
+    spark = start_session("local[2]", is_small=True, partitions=2, jars=jars)
     yield spark
     spark.stop()

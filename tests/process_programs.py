@@ -101,24 +101,15 @@ def python_forward() -> Iterator[SupervisedProgram]:
 
 
 @contextmanager
-def spark_pass_through(
-    parent: Path | None = None, **settings: object
+def spark_program(
+    name: str, parent: Path | None = None, **settings: object
 ) -> Iterator[SupervisedProgram]:
-    """`edge_jobs/pyspark/pass_through.py` with Spark, ended with the `with`; `settings` are the
-    runner's, whose state is in a folder of `parent`."""
-    program = ROOT / "edge_jobs/pyspark/pass_through.py"
+    """`edge_jobs/pyspark/<name>.py` with Spark, ended with the `with`; `settings` are the runner's,
+    whose state is in a folder of `parent`."""
+    program = ROOT / f"edge_jobs/pyspark/{name}.py"
     artifact = Artifact(sha256_of(program), program, ArtifactKind.PYFILE)
     with TemporaryDirectory(dir=parent) as folder:
         yield from _run(Path(folder), Kind("spark", artifact, start_s=_SPARK_S), **settings)
-
-
-@contextmanager
-def spark_archive() -> Iterator[SupervisedProgram]:
-    """`edge_jobs/pyspark/archive.py` with Spark, ended with the `with`."""
-    program = ROOT / "edge_jobs/pyspark/archive.py"
-    artifact = Artifact(sha256_of(program), program, ArtifactKind.PYFILE)
-    with TemporaryDirectory() as folder:
-        yield from _run(Path(folder), Kind("spark", artifact, start_s=_SPARK_S))
 
 
 def _run(folder: Path, kind: Kind, **settings: object) -> Iterator[SupervisedProgram]:

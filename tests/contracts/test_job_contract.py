@@ -37,7 +37,7 @@ from speck.spec.job_contract import render_taken
 from tests.flink_server import FlinkServer
 from tests.job_programs import Program, flink_pass_through
 from tests.mosquitto_server import mosquitto
-from tests.process_programs import python_forward, spark_pass_through
+from tests.process_programs import python_forward, spark_program
 from tests.waiting import wait_for
 
 SPY = "spy"
@@ -316,7 +316,7 @@ def _open_program(request: pytest.FixtureRequest, kind: str) -> AbstractContextM
     if kind == "process":
         return python_forward()
     if kind == "spark":
-        return spark_pass_through()
+        return spark_program("pass_through")
     flink: FlinkServer = request.getfixturevalue("flink")
     return flink_pass_through(flink)
 

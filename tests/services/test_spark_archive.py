@@ -19,7 +19,7 @@ from speck.fog.publisher import ReplayOptions
 from speck.fog.replay import replay
 from speck.fog.trace import Row, read_trace
 from tests.archives import read_column
-from tests.process_programs import spark_archive
+from tests.process_programs import spark_program
 from tests.pyspark_jobs import TRACE
 from tests.waiting import wait_for
 from traffic.reference import count_valid
@@ -65,7 +65,7 @@ def test_a_killed_job_archives_each_record_once(
         )
         assert sorted(each for each in archived() if each is not None) == times
 
-    with spark_archive() as program:
+    with spark_program("archive") as program:
         program.start(arguments())
         feed(rows[:400], "first")
         wait_for(lambda: len(archived()) > 0, "records to be archived", BUSY_S)

@@ -22,7 +22,7 @@ from speck.metrics.dataset.origins import UNITS
 from speck.metrics.dataset.remote import open_s3
 from speck.model.values import JsonObject
 from tests.mosquitto_server import mosquitto
-from tests.process_programs import spark_pass_through
+from tests.process_programs import spark_program
 from tests.s3_server import s3_server
 from tests.samples_by_hand import EVERY_S, dataset, plan, running, site
 from tests.waiting import wait_for
@@ -228,7 +228,7 @@ def test_a_job_runs_at_the_workers_of_a_cluster(cluster: str, tmp_path: Path) ->
     came: list[bytes] = []
     with (
         mosquitto(tmp_path / "broker") as broker,
-        spark_pass_through(tmp_path, **_at(cluster, tmp_path)) as program,
+        spark_program("pass_through", tmp_path, **_at(cluster, tmp_path)) as program,
     ):
         side = open_broker("mqtt", Target(broker.address))
         side.reserve(_READER, "in")
@@ -251,7 +251,7 @@ def test_a_job_at_workers_that_do_not_see_its_state_is_refused(
 ) -> None:
     with (
         mosquitto(tmp_path / "broker") as broker,
-        spark_pass_through(home, **_at(cluster_apart, tmp_path)) as program,
+        spark_program("pass_through", home, **_at(cluster_apart, tmp_path)) as program,
         pytest.raises(AssertionError, match=r"cannot run at spark://.* its workers cannot write"),
     ):
         program.start(_list_arguments(broker.address))

@@ -7,6 +7,7 @@ long as it does not run. The file `checkpoint` beside it numbers its states.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -127,7 +128,7 @@ class SpeckJob:
             now = time.monotonic()
             if (now - reported) * 1000 >= self.interval_ms:
                 reported, asked = now, self._reporter.read_request()
-                recent = [dict(each) for each in query.recentProgress]
+                recent = [json.loads(each.json) for each in query.recentProgress]
                 has_run = progress.add(recent)
                 is_ready = bool(recent)
                 if is_ready and (has_run or not query.status["isTriggerActive"]):
@@ -137,8 +138,16 @@ class SpeckJob:
             time.sleep(_TICK_S)
         if (error := query.exception()) is not None:
             raise error
-        until = time.monotonic() + _END_S
+        self._await_end_of_batch(query)
+
+    @staticmethod
+    def _await_end_of_batch(query: StreamingQuery) -> None:
+        """Of the one under way. On a slow machine the next one follows at once: it may be broken
+        off, and is run again."""
+        last, until = query.lastProgress, time.monotonic() + _END_S
         while query.isActive and query.status["isTriggerActive"] and time.monotonic() < until:
+            if query.lastProgress != last:
+                break
             time.sleep(_TICK_S / 10)
 
     def _report(self, progress: Progress, *, is_ready: bool, request: int) -> None:
@@ -151,7 +160,7 @@ class SpeckJob:
             back_pressured_ms=0,
             checkpoint_ms=progress.log_ms,
             counters={
-                "late_dropped": progress.late,
+                **progress.counters,
                 "state_rows": progress.state_rows,
                 "state_memory_bytes": progress.state_bytes,
             },

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+OBSERVED = "speck_"
+"""What the names of Spark's observed metrics begin with that are counts of ours."""
+
 _BUSY = "triggerExecution"
 _LOG = ("walCommit", "commitOffsets")
+_LATE = "late_dropped"
 
 
 class Reporter:
@@ -41,11 +46,13 @@ class Reporter:
 class Progress:
     """What the batches of a query have done since its start. `busy_ms` is the time of triggers that
     had a batch, `idle_ms` all other time up to the end of the last trigger: a batch that runs is
-    counted once it has ended, and neither ever falls."""
+    counted once it has ended, and neither ever falls. `counters`: rows that Spark's watermark has
+    dropped, and what our operators have counted."""
 
     def __init__(self) -> None:
         self.last_batch = -1
-        self.records_in = self.busy_ms = self.idle_ms = self.log_ms = self.late = 0
+        self.records_in = self.busy_ms = self.idle_ms = self.log_ms = 0
+        self.counters = Counter({_LATE: 0})
         self.state_rows = self.state_bytes = 0
         self._began_ms: float | None = None
 
@@ -60,13 +67,22 @@ class Progress:
                 self.busy_ms += each["durationMs"].get(_BUSY, 0)
                 self.log_ms = sum(each["durationMs"].get(name, 0) for name in _LOG)
                 operators = each.get("stateOperators", ())
-                self.late += sum(one["numRowsDroppedByWatermark"] for one in operators)
+                late = sum(one["numRowsDroppedByWatermark"] for one in operators)
+                self.counters[_LATE] += late
+                self._count(each.get("observedMetrics", {}))
                 self.state_rows = sum(one["numRowsTotal"] for one in operators)
                 self.state_bytes = sum(one["memoryUsedBytes"] for one in operators)
                 count += 1
         for each in recent:
             self._pass_time(each)
         return count > 0
+
+    def _count(self, observed: Mapping[str, Mapping[str, int | None]]) -> None:
+        """A batch without rows has no sums."""
+        for name, counts in observed.items():
+            if name.startswith(OBSERVED):
+                for counter, count in counts.items():
+                    self.counters[counter] += count or 0
 
     def _pass_time(self, trigger: Mapping[str, Any]) -> None:
         # Python 3.10 reads no Z

@@ -83,8 +83,18 @@ def test_rows_that_came_too_late_are_counted_and_state_is_as_it_is_now() -> None
     operator = {"numRowsDroppedByWatermark": 2, "numRowsTotal": 7, "memoryUsedBytes": 900}
     late = {"stateOperators": [operator, operator]}
     progress.add([batch(0, 4, **late), batch(1, 4, **late)])
-    assert progress.late == 8
+    assert progress.counters == {"late_dropped": 8}
     assert (progress.state_rows, progress.state_bytes) == (14, 1800)
+
+
+def test_what_our_operators_count_is_summed_up_by_name() -> None:
+    def counting(number: int, **counts: int | None) -> dict[str, Any]:
+        return batch(number, 1, observedMetrics={"speck_merge": counts, "of_the_user": {"x": 1}})
+
+    progress = Progress()
+    progress.add([counting(0, late_dropped=2, jumps=1), counting(1, late_dropped=3, jumps=0)])
+    progress.add([counting(1, late_dropped=3, jumps=0), counting(2, late_dropped=None, jumps=None)])
+    assert progress.counters == {"late_dropped": 5, "jumps": 1}
 
 
 def test_links_that_a_job_does_not_have_are_left_out_of_its_report() -> None:

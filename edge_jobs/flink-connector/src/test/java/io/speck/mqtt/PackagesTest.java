@@ -60,6 +60,7 @@ class PackagesTest {
                             Map.entry(
                                     "spark.sink",
                                     with(SHELL, "link", "spark.files", "spark.metrics")),
+                            Map.entry("spark.windows", Set.of("link", "jobs")),
                             Map.entry(
                                     "spark",
                                     Set.of(

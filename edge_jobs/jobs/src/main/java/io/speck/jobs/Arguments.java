@@ -2,14 +2,12 @@ package io.speck.jobs;
 
 import io.speck.mqtt.Parameters;
 import io.speck.mqtt.SpeckJob;
-import java.time.Duration;
 import java.util.HashSet;
-import java.util.List;
 import java.util.Set;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
-/** Reads arguments that several jobs have. */
+/** What becomes of arguments in all jobs. */
 final class Arguments {
     private static final Logger LOG = LoggerFactory.getLogger(Arguments.class);
 
@@ -23,33 +21,5 @@ final class Arguments {
         if (!names.isEmpty()) {
             LOG.info("Arguments without effect: {}", names);
         }
-    }
-
-    /**
-     * Returns the declared streams.
-     *
-     * @throws IllegalArgumentException when there is none
-     */
-    static List<String> getStreams(Parameters parameters) {
-        List<String> streams = parameters.getList("streams");
-        if (streams.isEmpty()) {
-            throw new IllegalArgumentException(
-                    "cannot use --streams \"\": it must name at least one stream, as in A1,A2");
-        }
-        return streams;
-    }
-
-    /**
-     * Returns a duration of at least a millisecond.
-     *
-     * @throws IllegalArgumentException when it is shorter
-     */
-    static long getPositiveMillis(Parameters parameters, String name, Duration otherwise) {
-        long millis = parameters.getDuration(name, otherwise).toMillis();
-        if (millis < 1) {
-            throw new IllegalArgumentException(
-                    "cannot use --" + name + " \"" + parameters.get(name) + "\": it must be > 0");
-        }
-        return millis;
     }
 }

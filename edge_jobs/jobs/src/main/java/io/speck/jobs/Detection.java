@@ -26,7 +26,7 @@ public final class Detection {
     public Detection() {}
 
     /** The site that a stream belongs to. */
-    static String siteOf(String stream) {
+    public static String siteOf(String stream) {
         return stream.substring(0, stream.offsetByCodePoints(0, 1));
     }
 

@@ -12,7 +12,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMap
  * it is one that no sensor can have meant (a field missing or of the wrong type, a speed of 0 or
  * over 70 m/s, a length of 0 or over 30 m, a time before 0, an id before 1).
  */
-final class DetectionReader {
+public final class DetectionReader {
     static final double MAX_SPEED_MPS = 70;
     static final double MAX_LENGTH_M = 30;
 
@@ -23,14 +23,14 @@ final class DetectionReader {
             new ObjectMapper().enable(DeserializationFeature.FAIL_ON_TRAILING_TOKENS);
 
     /** What a record is. */
-    enum Verdict {
+    public enum Verdict {
         GOOD,
         MALFORMED,
         IMPOSSIBLE
     }
 
     /** Judges a record and, when it is good, fills in the detection or end mark. */
-    Verdict read(byte[] record, Detection into) {
+    public Verdict read(byte[] record, Detection into) {
         JsonNode json;
         try {
             json = mapper.readTree(record);

@@ -89,7 +89,7 @@ public final class Feed {
 
         private static long getNanos(Parameters parameters, String name, long seconds) {
             Duration otherwise = Duration.ofSeconds(seconds);
-            return Arguments.getPositiveMillis(parameters, name, otherwise) * 1_000_000;
+            return parameters.getPositiveMillis(name, otherwise) * 1_000_000;
         }
 
         @Override

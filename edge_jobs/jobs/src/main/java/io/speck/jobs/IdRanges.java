@@ -14,7 +14,7 @@ public final class IdRanges {
     public IdRanges() {}
 
     /** Adds an id; returns false when it was there. */
-    boolean add(long id) {
+    public boolean add(long id) {
         int at = findRangeEndingFrom(id);
         if (2 * at < bounds.length && bounds[2 * at] <= id) {
             return false;

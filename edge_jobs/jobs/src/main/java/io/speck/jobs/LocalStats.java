@@ -9,9 +9,6 @@ import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.metrics.Counter;
-import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.core.JsonProcessingException;
-import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
-import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.util.Collector;
@@ -37,12 +34,7 @@ public final class LocalStats {
     static DataStream<byte[]> flow(DataStream<byte[]> records, Parameters parameters) {
         Windows windows = Windows.from(parameters);
         String site = parameters.get("site", Detection.siteOf(windows.streams().get(0)));
-        return StreamClock.after(
-                        ReadDetections.from(records),
-                        windows.streams(),
-                        windows.lengthMs(),
-                        windows.idleLimitMs(),
-                        windows.maxJumpMs())
+        return StreamClock.after(ReadDetections.from(records), windows)
                 .keyBy(detection -> detection.sensor, Types.STRING)
                 .process(new SensorWindows(windows, site))
                 .returns(PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO)
@@ -56,7 +48,6 @@ public final class LocalStats {
         private final Windows windows;
         private final String site;
         private transient MapState<Long, Totals> totals;
-        private transient ObjectMapper mapper;
         transient Counter lateDropped;
         transient Counter corrections;
 
@@ -74,7 +65,6 @@ public final class LocalStats {
                                             "totals",
                                             Types.LONG,
                                             TypeInformation.of(Totals.class)));
-            mapper = new ObjectMapper();
             lateDropped = getRuntimeContext().getMetricGroup().counter("late_dropped");
             corrections = getRuntimeContext().getMetricGroup().counter("corrections");
         }
@@ -123,21 +113,7 @@ public final class LocalStats {
             if (window.revision > 0) {
                 corrections.inc();
             }
-            out.collect(toJson(sensor, start, window));
-        }
-
-        private byte[] toJson(String sensor, long start, Totals window)
-                throws JsonProcessingException {
-            ObjectNode json = mapper.createObjectNode();
-            json.put("site", site);
-            json.put("sensor", sensor);
-            json.put("window_start_ms", start);
-            json.put("window_ms", windows.lengthMs());
-            json.put("count", window.count);
-            json.put("mean_speed_mps", window.meanSpeedMps());
-            json.put("occupancy", Math.min(1, window.coveredMs / windows.lengthMs()));
-            json.put("revision", window.revision);
-            return mapper.writeValueAsBytes(json);
+            out.collect(Results.ofSensor(site, sensor, start, windows, window));
         }
     }
 }

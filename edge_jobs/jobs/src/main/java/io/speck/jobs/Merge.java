@@ -3,6 +3,7 @@ package io.speck.jobs;
 import io.speck.mqtt.Parameters;
 import io.speck.mqtt.SpeckJob;
 import java.util.Map;
+import java.util.SortedMap;
 import java.util.TreeMap;
 import org.apache.flink.api.common.functions.OpenContext;
 import org.apache.flink.api.common.state.MapState;
@@ -13,8 +14,6 @@ import org.apache.flink.api.common.typeinfo.PrimitiveArrayTypeInfo;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.metrics.Counter;
-import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.ObjectMapper;
-import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.functions.KeyedProcessFunction;
 import org.apache.flink.util.Collector;
@@ -40,12 +39,7 @@ public final class Merge {
 
     static DataStream<byte[]> flow(DataStream<byte[]> records, Parameters parameters) {
         Windows windows = Windows.from(parameters);
-        return StreamClock.after(
-                        ReadDetections.from(records),
-                        windows.streams(),
-                        windows.lengthMs(),
-                        windows.idleLimitMs(),
-                        windows.maxJumpMs())
+        return StreamClock.after(ReadDetections.from(records), windows)
                 .keyBy(detection -> windows.startOf(detection.timeMs), Types.LONG)
                 .process(new GlobalWindow(windows))
                 .returns(PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO)
@@ -61,7 +55,6 @@ public final class Merge {
         private transient MapState<String, Long> sites;
         private transient MapState<String, Long> types;
         private transient MapState<String, IdRanges> ids;
-        private transient ObjectMapper mapper;
         transient Counter repeats;
         transient Counter lateDropped;
         transient Counter corrections;
@@ -86,7 +79,6 @@ public final class Merge {
                                             "ids",
                                             Types.STRING,
                                             TypeInformation.of(IdRanges.class)));
-            mapper = new ObjectMapper();
             repeats = getRuntimeContext().getMetricGroup().counter("repeats");
             lateDropped = getRuntimeContext().getMetricGroup().counter("late_dropped");
             corrections = getRuntimeContext().getMetricGroup().counter("corrections");
@@ -165,25 +157,16 @@ public final class Merge {
             if (window.revision > 0) {
                 corrections.inc();
             }
-            ObjectNode json = mapper.createObjectNode();
-            json.put("window_start_ms", start);
-            json.put("window_ms", windows.lengthMs());
-            json.put("count", window.count);
-            json.put("mean_speed_mps", window.meanSpeedMps());
-            json.set("sites", toSortedJson(sites));
-            json.set("types", toSortedJson(types));
-            json.put("revision", window.revision);
-            out.collect(mapper.writeValueAsBytes(json));
+            out.collect(Results.ofAllSites(start, windows, window, sort(sites), sort(types)));
         }
 
-        private ObjectNode toSortedJson(MapState<String, Long> counts) throws Exception {
-            Map<String, Long> ordered = new TreeMap<>();
+        private static SortedMap<String, Long> sort(MapState<String, Long> counts)
+                throws Exception {
+            SortedMap<String, Long> ordered = new TreeMap<>();
             for (Map.Entry<String, Long> entry : counts.entries()) {
                 ordered.put(entry.getKey(), entry.getValue());
             }
-            ObjectNode json = mapper.createObjectNode();
-            ordered.forEach(json::put);
-            return json;
+            return ordered;
         }
     }
 }

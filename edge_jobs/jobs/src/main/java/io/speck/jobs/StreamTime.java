@@ -1,6 +1,6 @@
 package io.speck.jobs;
 
-/** How far one declared stream has come; part of the state of {@link StreamClock}. */
+/** How far one declared stream has come; part of the state of {@link EventTime}. */
 public final class StreamTime {
     /** Stands for a stream that was not heard yet. */
     static final long NOT_HEARD = Long.MIN_VALUE;

@@ -7,7 +7,7 @@ package io.speck.jobs;
  */
 public final class Totals {
     /** Revision before anything was emitted. */
-    static final int NOT_EMITTED = -1;
+    public static final int NOT_EMITTED = -1;
 
     public long count;
     public double speedSum;
@@ -20,13 +20,13 @@ public final class Totals {
 
     public Totals() {}
 
-    void add(Detection detection) {
+    public void add(Detection detection) {
         count++;
         speedSum += detection.speedMps;
         coveredMs += detection.lengthM / detection.speedMps * 1000;
     }
 
-    double meanSpeedMps() {
+    public double meanSpeedMps() {
         return speedSum / count;
     }
 }

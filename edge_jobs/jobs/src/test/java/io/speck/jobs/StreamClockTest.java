@@ -33,7 +33,8 @@ class StreamClockTest {
             String... streams) throws Exception {
         OneInputStreamOperatorTestHarness<Detection, Detection> harness =
                 new OneInputStreamOperatorTestHarness<>(
-                        new StreamClock(List.of(streams), WINDOW, IDLE_LIMIT, DAY));
+                        new StreamClock(
+                                new Windows(List.of(streams), WINDOW, IDLE_LIMIT, 0, DAY)));
         harness.setProcessingTime(1_000_000);
         return harness;
     }

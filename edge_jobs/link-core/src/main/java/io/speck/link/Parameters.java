@@ -150,6 +150,15 @@ public class Parameters implements Serializable {
         return has(name) ? getDuration(name) : otherwise;
     }
 
+    /** A time span of at least a millisecond, in milliseconds. */
+    public long getPositiveMillis(String name, Duration otherwise) {
+        long millis = getDuration(name, otherwise).toMillis();
+        if (millis < 1) {
+            throw bad(name, "> 0", null);
+        }
+        return millis;
+    }
+
     /** All arguments, in the order given. */
     public Map<String, String> asMap() {
         return Collections.unmodifiableMap(values);
