@@ -68,10 +68,12 @@ def histories(draw: st.DrawFn) -> History:
         payloads[-1:-1] = chance.sample(payloads[:-3], chance.randrange(len(payloads) - 3))
     batches, at = [], 1_000_000_000
     while payloads:
-        size = draw(st.integers(0, 12))
+        size = draw(st.integers(1, 12))
         batches.append((at, payloads[:size]))
         payloads = payloads[size:]
         at += draw(st.sampled_from((0, 1_000, 60_000, 10_000_000)))
+        if draw(st.booleans()):
+            batches.append((at, []))
     return History(rows, batches, has_repeats)
 
 
