@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from speck.analyzer.run import configured
 from speck.fog.replay import end_markers, expand
 from speck.fog.trace import Detection, Row, read_trace
+from tests.examples import costly
 from tests.pyspark_jobs import JOBS, TRACE
 from tests.waiting import wait_for
 from traffic.reference import compare_global, compare_local, compute_global, compute_local
@@ -99,6 +100,7 @@ def run_batches(
 LATENESS = st.sampled_from(("0ms", "1m", "1d"))
 
 
+@costly()
 @given(history=histories(), lateness=LATENESS)
 def test_the_final_revisions_over_all_sites_are_those_of_the_plain_computation(
     spark: SparkSession, history: History, lateness: str
@@ -114,6 +116,7 @@ def test_the_final_revisions_over_all_sites_are_those_of_the_plain_computation(
     assert_rising(results, "window_start_ms")
 
 
+@costly()
 @given(history=histories().filter(lambda history: not history.repeats), lateness=LATENESS)
 def test_the_final_revisions_of_sensors_are_those_of_the_plain_computation(
     spark: SparkSession, history: History, lateness: str
