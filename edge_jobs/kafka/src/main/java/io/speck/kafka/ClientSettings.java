@@ -23,9 +23,13 @@ final class ClientSettings {
     /** How long a broker that says nothing is waited for by what is not tried again by itself. */
     static final int CALL_TIMEOUT_MS = 5000;
 
-    private static final int RECONNECT_MAX_MS = 500;
     private static final int DELIVERY_TIMEOUT_MS = 120_000;
     private static final int REQUEST_TIMEOUT_MS = 15_000;
+
+    /** After so long a producer has an outcome for each record, or does not live any more. */
+    static final int LONGEST_DELIVERY_MS = DELIVERY_TIMEOUT_MS + 2 * REQUEST_TIMEOUT_MS;
+
+    private static final int RECONNECT_MAX_MS = 500;
     private static final long YEAR_MS = 365L * 24 * 3600 * 1000;
     private static final int MAX_REQUEST_BYTES = 128 << 20; // the broker's own limit counts
     private static final long BUFFER_BYTES = 64L << 20; // above what waits for a broker

@@ -133,10 +133,14 @@ final class KafkaClient<C extends LogConnection> implements LinkClient<C> {
         if (closing) {
             return;
         }
-        C next = create.apply(new Events());
-        thread = newThread(next, THREADS + "link-" + link.clientId());
-        current = next;
-        thread.start();
+        try {
+            C next = create.apply(new Events());
+            thread = newThread(next, THREADS + "link-" + link.clientId());
+            current = next; // before it reports anything
+            thread.start();
+        } catch (Throwable e) { // there may be no memory for another thread now
+            noteEnd(LogConnection.asException(e));
+        }
     }
 
     private synchronized void noteReady() {

@@ -59,17 +59,29 @@ abstract class LogConnection implements LinkConnection, Runnable {
             reportReady();
             watch.onReady(this);
             serve();
-        } catch (RuntimeException e) {
-            cause = e;
-        } finally {
-            markEnded();
+        } catch (Throwable e) { // whoever uses the link waits for the next connection
+            cause = asException(e);
         }
+        markEnded();
         try {
             release();
-        } finally {
+        } catch (Throwable e) {
+            if (e != cause) { // which may be thrown once more
+                cause.addSuppressed(e);
+            }
+        }
+        try {
             reportEnd(cause);
+        } finally {
             watch.onEnd(this, cause);
         }
+    }
+
+    /** An Error (no memory, a missing class) ends a connection like anything else. */
+    static RuntimeException asException(Throwable problem) {
+        return problem instanceof RuntimeException exception
+                ? exception
+                : new KafkaException(problem.toString(), problem);
     }
 
     final void leave() {

@@ -40,8 +40,11 @@ final class LogWriter extends LogConnection implements WriterConnection {
     private final InFlightMessages inFlight = new InFlightMessages(); // locked but for adding
     private KafkaProducer<byte[], byte[]> producer;
     private TopicPartition partition;
+    private final OutcomeWatch outcomes =
+            new OutcomeWatch(Duration.ofMillis(ClientSettings.LONGEST_DELIVERY_MS));
     private long lastOffset = -1; // of the producer's thread
     private volatile RuntimeException broken; // null: it is not
+    private volatile long sent; // by the sending thread
     private volatile long settled;
     private volatile int maxPayload = Integer.MAX_VALUE;
 
@@ -86,6 +89,9 @@ final class LogWriter extends LogConnection implements WriterConnection {
                 throw broken;
             }
             checkConnected(producer.metrics());
+            if (outcomes.isStuck(sent, settled, System.nanoTime())) {
+                throw new KafkaException("the producer has no outcome for what was sent");
+            }
             try {
                 wait(LOOK_MS);
             } catch (InterruptedException e) {
@@ -140,8 +146,9 @@ final class LogWriter extends LogConnection implements WriterConnection {
         }
         message.setPacket(record);
         inFlight.add(message);
+        sent = sent + 1;
         try {
-            producer.send(record, (metadata, problem) -> settle(record, metadata, problem));
+            producer.send(record, (metadata, problem) -> onOutcome(record, metadata, problem));
         } catch (RuntimeException e) {
             breakOff(e);
         }
@@ -181,6 +188,16 @@ final class LogWriter extends LogConnection implements WriterConnection {
     }
 
     // ---- the producer's thread, or the sending one for what it refuses by itself
+
+    /** What is thrown here the producer would only log; after an Error its thread ends. */
+    private void onOutcome(
+            ProducerRecord<byte[], byte[]> record, RecordMetadata metadata, Exception problem) {
+        try {
+            settle(record, metadata, problem);
+        } catch (Throwable e) {
+            breakOff(asException(e));
+        }
+    }
 
     private void settle(
             ProducerRecord<byte[], byte[]> record, RecordMetadata metadata, Exception problem) {
