@@ -1,6 +1,7 @@
 package io.speck.kafka;
 
 import io.speck.link.protocol.ProducerEpoch;
+import io.speck.link.protocol.SeenNumbers;
 import io.speck.link.protocol.SentNumber;
 import io.speck.link.protocol.Stamp;
 import io.speck.link.transport.Guilt;
@@ -63,10 +64,11 @@ final class LogWriter extends LogConnection implements WriterConnection {
         maxPayload = topic.maxMessageBytes() - BATCH_BYTES - RECORD_BYTES;
         producer = new KafkaProducer<>(ClientSettings.ofProducer(link));
         producer.partitionsFor(topic.name()); // nothing has to wait for it then
-        if (listener.wantsConfirmation()) {
-            SentNumber last = LogTail.findLast(link, partition);
-            if (last != null) {
-                listener.onConfirmed(this, last);
+        SentNumber doubtful = listener.oldestDoubtful();
+        if (doubtful != null) {
+            SeenNumbers seen = LogTail.read(link, partition, doubtful);
+            if (!seen.isEmpty()) {
+                listener.onConfirmed(this, seen);
             }
         }
     }

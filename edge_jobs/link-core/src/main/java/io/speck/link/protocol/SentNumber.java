@@ -4,8 +4,11 @@ import java.nio.charset.StandardCharsets;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** The last number of a sink that a broker has taken, as {@code speck/sent/<client id>} says it. */
-public record SentNumber(String producer, long epoch, long number) {
+/**
+ * The last number of a sink that a broker has taken, as {@code speck/sent/<client id>} says it: the
+ * sink says so when the broker has all before it.
+ */
+public record SentNumber(String producer, long epoch, long number) implements SentRecords {
     private static final Pattern NUMBER =
             Pattern.compile(
                     "\"producer\":\"([^\"]*)\",\"epoch\":(\\d{1,18}),\"number\":(\\d{1,18})");
@@ -38,11 +41,19 @@ public record SentNumber(String producer, long epoch, long number) {
                 : null;
     }
 
-    /** Whether the broker has that number of the epoch, too. */
-    public boolean covers(ProducerEpoch other, long otherNumber) {
-        return epoch == other.epoch()
-                && number >= otherNumber
-                && producer.equals(other.producer());
+    @Override
+    public boolean covers(ProducerEpoch other, long first, long last) {
+        return epoch == other.epoch() && number >= last && producer.equals(other.producer());
+    }
+
+    @Override
+    public boolean reaches(ProducerEpoch other, long otherNumber) {
+        return covers(other, otherNumber, otherNumber);
+    }
+
+    @Override
+    public boolean mayHaveGaps() {
+        return false;
     }
 
     public boolean covers(SentNumber other) {

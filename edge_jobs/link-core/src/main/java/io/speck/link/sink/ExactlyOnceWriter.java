@@ -5,6 +5,7 @@ import io.speck.link.metrics.LinkMetrics;
 import io.speck.link.protocol.BatchBuilder;
 import io.speck.link.protocol.Message;
 import io.speck.link.protocol.ProducerEpoch;
+import io.speck.link.protocol.SentNumber;
 import io.speck.link.transport.LinkConfig;
 import java.io.IOException;
 import java.util.ArrayList;
@@ -26,6 +27,7 @@ final class ExactlyOnceWriter implements LinkWriter {
     private final LinkCounter recordsSent;
     private final ProducerEpoch epoch;
     private final String stateName;
+    private final SentNumber start;
     private final BatchBuilder builder;
     private long number;
     private List<Committable> committables = new ArrayList<>();
@@ -34,7 +36,8 @@ final class ExactlyOnceWriter implements LinkWriter {
 
     /**
      * @param number the last one given in this epoch
-     * @param windowKey names the window of the committer, see {@link ResendWindows}
+     * @param windowKey names the window of the committer, see {@link ResendWindows}, and this
+     *     writer, see {@link WriterStarts}
      */
     ExactlyOnceWriter(
             LinkConfig link,
@@ -48,6 +51,7 @@ final class ExactlyOnceWriter implements LinkWriter {
         this.epoch = epoch;
         this.stateName = stateName;
         this.number = number;
+        this.start = SentNumber.of(epoch, number);
         this.settings = settings;
         this.builder = new BatchBuilder(settings.batching());
         this.windowKey = windowKey;
@@ -62,6 +66,7 @@ final class ExactlyOnceWriter implements LinkWriter {
      * there.
      */
     ExactlyOnceWriter start() {
+        WriterStarts.add(windowKey, start);
         limit.ask();
         return this;
     }
@@ -130,6 +135,7 @@ final class ExactlyOnceWriter implements LinkWriter {
 
     @Override
     public void close() {
+        WriterStarts.remove(windowKey, start);
         limit.close();
     }
 }

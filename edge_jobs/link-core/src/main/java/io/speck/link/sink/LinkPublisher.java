@@ -79,11 +79,12 @@ final class LinkPublisher implements AutoCloseable {
             publishOnce(committables, configuredReaders());
             return CompletableFuture.completedFuture(null);
         }
+        List<SinkMessage> messages = messagesOf(committables);
         if (ownLink == null) { // what it is given first may come from a checkpoint
             List<NumberedMessages> before = committables.get(0).recent();
-            ownLink = new BlockingPublisher(link, recent, configuredReaders(), before);
+            SinkMessage doubtful = WriterStarts.findDoubtful(windowKey, messages);
+            ownLink = new BlockingPublisher(link, recent, configuredReaders(), before, doubtful);
         }
-        List<SinkMessage> messages = messagesOf(committables);
         return messages.isEmpty() && !awaitsResend
                 ? CompletableFuture.completedFuture(null)
                 : ownLink.publish(messages);
@@ -122,7 +123,11 @@ final class LinkPublisher implements AutoCloseable {
         List<NumberedMessages> before = committables.get(0).recent();
         BlockingPublisher once =
                 new BlockingPublisher(
-                        there, settings.newResendWindow(counters), readers, before);
+                        there,
+                        settings.newResendWindow(counters),
+                        readers,
+                        before,
+                        messages.get(0));
         try {
             await(once.publish(messages));
         } finally {
@@ -148,14 +153,22 @@ final class LinkPublisher implements AutoCloseable {
         private final Publisher publisher;
         private CompletableFuture<Void> published = new CompletableFuture<>(); // of that thread
 
+        /**
+         * @param before published before the job was restored
+         * @param doubtful the first message that may have been sent then, too; null: there is none
+         */
         BlockingPublisher(
                 LinkConfig there,
                 ResendWindow window,
                 LinkStatus.Readers readers,
-                List<NumberedMessages> before) {
+                List<NumberedMessages> before,
+                SinkMessage doubtful) {
             publisher =
                     new Publisher(there, settings, window, readers, counters, null, this::advance);
             publisher.restore(before);
+            if (doubtful != null) {
+                publisher.doubt(doubtful);
+            }
             publisher.start();
         }
 

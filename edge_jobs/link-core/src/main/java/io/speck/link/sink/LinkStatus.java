@@ -1,6 +1,7 @@
 package io.speck.link.sink;
 
 import io.speck.link.protocol.SentNumber;
+import io.speck.link.protocol.SentRecords;
 import io.speck.link.protocol.SinkReport;
 import io.speck.link.transport.LinkConfig;
 import io.speck.link.transport.WriterConnection;
@@ -31,8 +32,8 @@ final class LinkStatus {
     private static final Logger LOG = LoggerFactory.getLogger(LinkStatus.class);
     private static final long LAST_ANNOUNCEMENT_MS = 1000;
 
-    /** What a connection's broker has by its own retained word. */
-    private record Confirmed(WriterConnection connection, SentNumber number) {}
+    /** What a connection's broker has by its own word. */
+    private record Confirmed(WriterConnection connection, SentRecords records) {}
 
     private final LinkConfig link;
     private final Executor owner;
@@ -78,10 +79,10 @@ final class LinkStatus {
         return !link.delivery().isAcknowledged() || sessions.areComplete(connection);
     }
 
-    /** Returns the last number that this connection's broker has; null: it said nothing. */
-    SentNumber confirmedNumber(WriterConnection connection) {
+    /** Returns what this connection's broker has; null: it said nothing. */
+    SentRecords confirmedRecords(WriterConnection connection) {
         Confirmed known = confirmed;
-        return known != null && known.connection == connection ? known.number : null;
+        return known != null && known.connection == connection ? known.records : null;
     }
 
     /**
@@ -126,9 +127,11 @@ final class LinkStatus {
     /** Never announces less than is known already: records published twice end before that. */
     private CompletableFuture<String> publish(
             WriterConnection connection, SentNumber least, int held) {
-        SentNumber known = confirmedNumber(connection);
-        boolean nothingNew = known != null && (least.number() == 0 || known.covers(least));
-        SentNumber number = nothingNew ? known : least;
+        SentNumber number = least;
+        if (confirmedRecords(connection) instanceof SentNumber known
+                && (least.number() == 0 || known.covers(least))) {
+            number = known;
+        }
         lastReport = ownReport.get();
         CompletableFuture<String> report =
                 connection.reportSent(
@@ -166,8 +169,8 @@ final class LinkStatus {
     }
 
     /** The broker says what it has; on the network thread. */
-    void confirm(WriterConnection connection, SentNumber number) {
-        confirmed = new Confirmed(connection, number);
+    void confirm(WriterConnection connection, SentRecords records) {
+        confirmed = new Confirmed(connection, records);
     }
 
     /** The broker says whether the link has readers; on the network thread. */

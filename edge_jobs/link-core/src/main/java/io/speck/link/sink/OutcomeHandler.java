@@ -111,7 +111,7 @@ final class OutcomeHandler {
         // confirmed: taken at an earlier attempt, by us or by the incarnation before; a reader had
         // it in store, and all before it in its epoch
         if (status.readers() == LinkStatus.Readers.NONE
-                || message.isCoveredBy(status.confirmedNumber(connection))) {
+                || message.isCoveredBy(status.confirmedRecords(connection))) {
             retry.noteRead();
             accept(message, connection, now);
         } else if (retry.noteUnread(now) && status.readers() == LinkStatus.Readers.UNKNOWN) {

@@ -1,6 +1,6 @@
 package io.speck.link.sink;
 
-import io.speck.link.protocol.SentNumber;
+import io.speck.link.protocol.SentRecords;
 import java.util.List;
 
 /**
@@ -52,7 +52,7 @@ final class PendingResend {
      * @param confirmed what the broker says that it has; null: it says nothing
      * @return the messages to send, in order
      */
-    List<SinkMessage> begin(SentNumber confirmed) {
+    List<SinkMessage> begin(SentRecords confirmed) {
         List<SinkMessage> missing = window.sendAgain(requested ? null : confirmed);
         due = false;
         requested = false;

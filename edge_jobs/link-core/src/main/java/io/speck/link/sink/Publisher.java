@@ -2,6 +2,7 @@ package io.speck.link.sink;
 
 import io.speck.link.protocol.ProducerEpoch;
 import io.speck.link.protocol.SentNumber;
+import io.speck.link.protocol.SentRecords;
 import io.speck.link.protocol.SinkReport;
 import io.speck.link.transport.LinkClient;
 import io.speck.link.transport.LinkConfig;
@@ -23,7 +24,7 @@ import org.slf4j.LoggerFactory;
  * <p>At most a window of messages is under way. A message leaves it when the broker has taken it.
  * After a loss of the connection all that are left are sent again, in order and under the same
  * numbers, and before them those that were acknowledged not long ago, see {@link ResendWindow}; but
- * not what the broker says that it has, see {@link LinkStatus#confirmedNumber}. What the broker
+ * not what the broker says that it has, see {@link LinkStatus#confirmedRecords}. What the broker
  * refuses is tried again, see {@link RefusalRetry}. Nothing is sent to a broker that has lost the
  * session of a reader, see {@link ReaderSessions}.
  *
@@ -39,7 +40,6 @@ final class Publisher {
     private final LinkConfig link;
     private final SinkCounters counters;
     private final Executor owner;
-    private final boolean publishesCommittables; // which an earlier incarnation may have sent
     private final Runnable onProgress;
     private final LinkClient<? extends WriterConnection> client;
     private final ResendWindow recent;
@@ -55,6 +55,9 @@ final class Publisher {
 
     private volatile int window;
     private volatile WriterConnection lastReady;
+
+    /** The first of the messages that an earlier incarnation may have sent; null: there is none. */
+    private volatile SentNumber doubtful;
 
     private WriterConnection connection; // the one over which `queue` was sent; null: none yet
     private WriterConnection heldOver; // announced to lack a reader's session
@@ -102,7 +105,6 @@ final class Publisher {
         this.resend = new PendingResend(recent);
         this.retry = new RefusalRetry(settings.resendWindow().toNanos());
         this.client = transport.openWriter(link, new Events());
-        this.publishesCommittables = owner == null;
         this.owner = owner == null ? client.networkThread() : owner;
         this.status = new LinkStatus(link, readers, this::runByOwner, onProgress, this::report);
         this.outcomes = new OutcomeHandler(link, counters, queue, recent, retry, status, ending);
@@ -119,6 +121,14 @@ final class Publisher {
                 newest = message;
             }
         }
+    }
+
+    /**
+     * An earlier incarnation may have sent the messages from this one on, which are about to be
+     * added; must be called before the start.
+     */
+    void doubt(SinkMessage first) {
+        doubtful = SentNumber.of(first.epoch(), first.number());
     }
 
     void start() {
@@ -242,6 +252,7 @@ final class Publisher {
         if (pendingCount() > 0) {
             return false;
         }
+        doubtful = null;
         if (newest == null
                 || newest.epoch() == null
                 || (connection != null && !connection.isNumbered())) {
@@ -306,7 +317,7 @@ final class Publisher {
 
     private void send(SinkMessage message) {
         // it came from a state, unless it is resent: new ones come after what the broker has
-        if (!message.resent && message.isCoveredBy(status.confirmedNumber(connection))) {
+        if (!message.resent && message.isCoveredBy(status.confirmedRecords(connection))) {
             outcomes.confirm(message, connection);
             return;
         }
@@ -373,7 +384,7 @@ final class Publisher {
         }
         queue.requeueRefused(); // the window comes before it, and may have some of it
         queue.removeKept();
-        List<SinkMessage> missing = resend.begin(status.confirmedNumber(connection));
+        List<SinkMessage> missing = resend.begin(status.confirmedRecords(connection));
         counters.recordsResent().inc(SendQueue.countRecords(missing));
         queue.addFirst(missing);
     }
@@ -460,8 +471,9 @@ final class Publisher {
         }
 
         @Override
-        public boolean wantsConfirmation() {
-            return publishesCommittables || recent.size() > 0;
+        public SentNumber oldestDoubtful() {
+            SentNumber restored = doubtful;
+            return restored == null ? recent.newest() : restored;
         }
 
         @Override
@@ -473,8 +485,8 @@ final class Publisher {
         }
 
         @Override
-        public void onConfirmed(WriterConnection from, SentNumber number) {
-            status.confirm(from, number);
+        public void onConfirmed(WriterConnection from, SentRecords records) {
+            status.confirm(from, records);
         }
 
         @Override

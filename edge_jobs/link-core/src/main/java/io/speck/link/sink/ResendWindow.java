@@ -3,6 +3,7 @@ package io.speck.link.sink;
 import io.speck.link.metrics.LinkCounter;
 import io.speck.link.protocol.Message;
 import io.speck.link.protocol.SentNumber;
+import io.speck.link.protocol.SentRecords;
 import java.time.Duration;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
@@ -100,24 +101,35 @@ final class ResendWindow {
         return messages.size();
     }
 
+    /** Returns the number of the newest record; null: it has none. */
+    synchronized SentNumber newest() {
+        return messages.isEmpty() ? null : messages.getLast().last();
+    }
+
     /**
      * Returns what is to be sent again, in order. It stays in the window meanwhile, for
      * checkpoints.
      *
      * @param known what the broker says that it has; null: it says nothing
      */
-    synchronized List<SinkMessage> sendAgain(SentNumber known) {
+    synchronized List<SinkMessage> sendAgain(SentRecords known) {
         ArrayList<SinkMessage> missing = new ArrayList<>();
+        boolean reached = false; // a broker that has this has all that it acknowledged before
         for (Iterator<SinkMessage> newest = messages.descendingIterator(); newest.hasNext(); ) {
             SinkMessage message = newest.next();
-            if (message.isCoveredBy(known)) {
-                break; // a broker that has this has all that it was given before
+            reached |= message.isReachedBy(known);
+            message.resent = !reached || lacks(known, message);
+            if (message.resent) {
+                missing.add(message);
             }
-            message.resent = true;
-            missing.add(message);
         }
         Collections.reverse(missing);
         return missing;
+    }
+
+    /** What was to be sent again already may have been refused, and what came after it not. */
+    private static boolean lacks(SentRecords known, SinkMessage message) {
+        return message.resent && known.mayHaveGaps() && !message.isCoveredBy(known);
     }
 
     /** Returns the newest messages, as many as a checkpoint may take. */

@@ -4,6 +4,7 @@ import io.speck.link.protocol.BatchReader;
 import io.speck.link.protocol.Message;
 import io.speck.link.protocol.ProducerEpoch;
 import io.speck.link.protocol.SentNumber;
+import io.speck.link.protocol.SentRecords;
 import io.speck.link.transport.OutgoingMessage;
 import java.util.ArrayList;
 import java.util.List;
@@ -28,9 +29,19 @@ final class SinkMessage extends OutgoingMessage {
         return message().count();
     }
 
-    /** Whether that number, which may be null, says that the broker has it. */
-    boolean isCoveredBy(SentNumber sent) {
-        return sent != null && epoch() != null && sent.covers(epoch(), lastNumber());
+    /** Returns the number of its last record; null: it has none. */
+    SentNumber last() {
+        return epoch() == null ? null : SentNumber.of(epoch(), lastNumber());
+    }
+
+    /** Whether the broker has it, by its word, which may be null. */
+    boolean isCoveredBy(SentRecords sent) {
+        return sent != null && epoch() != null && sent.covers(epoch(), number(), lastNumber());
+    }
+
+    /** Whether the broker has it or a later one of its epoch, by its word, which may be null. */
+    boolean isReachedBy(SentRecords sent) {
+        return sent != null && epoch() != null && sent.reaches(epoch(), lastNumber());
     }
 
     /** Returns the same records under the same numbers, each in a message of its own. */

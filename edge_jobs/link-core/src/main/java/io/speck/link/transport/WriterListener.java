@@ -1,6 +1,7 @@
 package io.speck.link.transport;
 
 import io.speck.link.protocol.SentNumber;
+import io.speck.link.protocol.SentRecords;
 
 /**
  * What a writer wants to hear of its connections, and of its link. Called by the network's thread.
@@ -16,11 +17,12 @@ public interface WriterListener {
     void onReady(WriterConnection connection, int sendMaximum);
 
     /**
-     * Whether it matters now what the broker has: finding that out may take a while at a broker that
-     * keeps no report of it.
+     * Returns the oldest record of which it matters now whether the broker has it; null: there is
+     * none. Finding that out takes a while at a broker that keeps no report of it. What does not
+     * turn out in time is sent again, and readers drop the repeats.
      */
-    default boolean wantsConfirmation() {
-        return false;
+    default SentNumber oldestDoubtful() {
+        return null;
     }
 
     /** Messages in flight have an outcome; called once for each batch. */
@@ -29,8 +31,8 @@ public interface WriterListener {
     /** The end, also of a failed attempt to connect. */
     default void onEnd(WriterConnection connection, Throwable cause) {}
 
-    /** The broker has everything up to this number, by its own word; before {@link #onReady}. */
-    default void onConfirmed(WriterConnection connection, SentNumber number) {}
+    /** The broker has these records, by its own word; before {@link #onReady}. */
+    default void onConfirmed(WriterConnection connection, SentRecords records) {}
 
     /** The link has readers, or none. */
     default void onReaders(WriterConnection connection, boolean exist) {}

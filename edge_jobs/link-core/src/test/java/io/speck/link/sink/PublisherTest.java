@@ -3,11 +3,16 @@ package io.speck.link.sink;
 import static io.speck.link.transport.OutgoingMessage.Outcome.DELIVERED;
 import static io.speck.link.transport.OutgoingMessage.Outcome.REFUSED;
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.speck.link.metrics.CountedMetrics;
 import io.speck.link.protocol.Batching;
 import io.speck.link.protocol.Message;
 import io.speck.link.protocol.ProducerEpoch;
+import io.speck.link.protocol.SeenNumbers;
+import io.speck.link.protocol.SentNumber;
+import io.speck.link.protocol.SentRecords;
 import io.speck.link.transport.Delivery;
 import io.speck.link.transport.LinkConfig;
 import java.time.Duration;
@@ -68,6 +73,83 @@ class PublisherTest {
         broker.answer(DELIVERED);
         publisher.advance();
         assertEquals(List.of(2L, 3L, 4L), broker.takeSent());
+    }
+
+    /** Reading that in a log takes a while: only what an earlier incarnation may have sent counts. */
+    @Test
+    void aSinkThatBeginsDoesNotAskWhatTheBrokerHas() {
+        assertNull(broker.asked());
+        publish(1, 3);
+        broker.connect(WINDOW);
+        assertNull(broker.asked(), "what has no answer is sent again");
+    }
+
+    @Test
+    void whatWasAcknowledgedNotLongAgoIsAskedFor() {
+        publish(1, 3);
+        broker.answer(DELIVERED, DELIVERED);
+        publisher.advance();
+        broker.connect(WINDOW);
+        assertEquals(new SentNumber("p", 7, 2), broker.asked());
+    }
+
+    @Test
+    void whatComesFromAStateIsAskedForUntilTheBrokerHasIt() {
+        publisher.doubt(new SinkMessage(ProducerEpoch.of("p", 7), 1, Message.of(new byte[10])));
+        publish(1, 3);
+        broker.answer(DELIVERED);
+        broker.connect(WINDOW);
+        assertEquals(new SentNumber("p", 7, 1), broker.asked());
+        publisher.advance();
+        broker.answer(DELIVERED, DELIVERED, DELIVERED);
+        publisher.advance();
+        assertTrue(publisher.announce());
+        broker.connect(WINDOW);
+        assertEquals(new SentNumber("p", 7, 3), broker.asked());
+    }
+
+    private static SentRecords seen(long... numbers) {
+        SeenNumbers seen = new SeenNumbers("p");
+        for (long number : numbers) {
+            seen.add(new SentNumber("p", 7, number));
+        }
+        return seen;
+    }
+
+    /** What came first was refused, what came after it not: its number proves nothing. */
+    @Test
+    void whatALogLacksIsSentThoughItHasWhatCameAfter() {
+        publish(1, 4);
+        broker.takeSent();
+        broker.connect(WINDOW, seen(3, 4));
+        publisher.advance();
+        assertEquals(List.of(1L, 2L), broker.takeSent());
+    }
+
+    @Test
+    void whatWasRefusedIsSentOverTheNextConnectionThoughTheLogHasWhatCameAfter() {
+        publish(1, 4);
+        broker.answer(REFUSED, REFUSED, DELIVERED, DELIVERED);
+        publisher.advance();
+        broker.takeSent();
+        broker.connect(WINDOW, seen(3, 4));
+        publisher.advance();
+        assertEquals(List.of(1L, 2L), broker.takeSent());
+    }
+
+    @Test
+    void theSameHoldsForTheWindow() {
+        publish(1, 4);
+        broker.answer(DELIVERED, DELIVERED, DELIVERED, DELIVERED);
+        publisher.advance();
+        broker.connect(WINDOW); // the log was cut
+        publisher.advance();
+        broker.answer(REFUSED, REFUSED, DELIVERED, DELIVERED);
+        publisher.advance();
+        broker.takeSent();
+        broker.connect(WINDOW, seen(3, 4));
+        publisher.advance();
+        assertEquals(List.of(1L, 2L), broker.takeSent());
     }
 
     @Test

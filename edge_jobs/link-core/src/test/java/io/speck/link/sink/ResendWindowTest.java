@@ -6,7 +6,9 @@ import io.speck.link.metrics.SimpleCounter;
 import io.speck.link.protocol.Batching;
 import io.speck.link.protocol.Message;
 import io.speck.link.protocol.ProducerEpoch;
+import io.speck.link.protocol.SeenNumbers;
 import io.speck.link.protocol.SentNumber;
+import io.speck.link.protocol.SentRecords;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
@@ -35,7 +37,7 @@ class ResendWindowTest {
         return window;
     }
 
-    private static List<Long> again(ResendWindow window, SentNumber known) {
+    private static List<Long> again(ResendWindow window, SentRecords known) {
         return window.sendAgain(known).stream().map(record -> record.number()).toList();
     }
 
@@ -97,6 +99,24 @@ class ResendWindowTest {
         assertEquals(List.of(4L, 5L), again(filled(5), has(7, 3)));
         assertEquals(List.of(), again(filled(5), has(7, 5)));
         assertEquals(List.of(), again(filled(5), has(7, 99)));
+    }
+
+    /** Else it would be kept for ever, and all that comes after it. */
+    @Test
+    void whatTheBrokerHasAfterAllIsForgottenInTime() {
+        ResendWindow window = filled(2);
+        window.sendAgain(null);
+        assertEquals(List.of(), again(window, has(7, 2)));
+        window.add(record(3), 1000 * SECOND);
+        window.prune(1000 * SECOND);
+        assertEquals(1, window.size());
+    }
+
+    @Test
+    void whatWasAcknowledgedLiesInALogBeforeWhatIsSeenOfIt() {
+        SeenNumbers seen = new SeenNumbers("p");
+        seen.add(has(7, 4));
+        assertEquals(List.of(5L), again(filled(5), seen));
     }
 
     @Test

@@ -1,6 +1,8 @@
 package io.speck.link.sink;
 
 import io.speck.link.protocol.ProducerEpoch;
+import io.speck.link.protocol.SentNumber;
+import io.speck.link.protocol.SentRecords;
 import io.speck.link.transport.BrokerAddress;
 import io.speck.link.transport.Guilt;
 import io.speck.link.transport.InFlightMessages;
@@ -29,11 +31,26 @@ final class ScriptedTransport implements Transport {
     private final List<Long> sent = new ArrayList<>();
     private WriterListener listener;
     private Connection connection;
+    private SentNumber asked;
 
-    /** Connects. */
+    /** Connects, also after the last connection has ended. */
     void connect(int window) {
+        connect(window, null);
+    }
+
+    /** The same to a broker that says what it has; if not null. */
+    void connect(int window, SentRecords known) {
+        asked = listener.oldestDoubtful();
         connection = new Connection();
+        if (known != null) {
+            listener.onConfirmed(connection, known);
+        }
         listener.onReady(connection, window);
+    }
+
+    /** Returns the oldest record of which it mattered, at the last connection, if it was there. */
+    SentNumber asked() {
+        return asked;
     }
 
     /** Answers the oldest messages without an outcome, with one outcome each. */
