@@ -12,6 +12,7 @@ import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.atomic.AtomicReference;
 import java.util.stream.IntStream;
@@ -19,15 +20,19 @@ import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.clients.consumer.OffsetOutOfRangeException;
 import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.WakeupException;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Reads all partitions of a topic. The connection's thread polls the broker and commits; the task's
  * takes what waits in the inbox.
  */
 final class LogReader extends LogConnection implements ReaderConnection {
+    private static final Logger LOG = LoggerFactory.getLogger(LogReader.class);
     private static final Duration POLL = Duration.ofMillis(250);
     private static final Duration CLOSE = Duration.ofSeconds(2);
     private static final long LOOK_NS = 1_000_000_000L;
@@ -93,17 +98,16 @@ final class LogReader extends LogConnection implements ReaderConnection {
         consumer = new KafkaConsumer<>(ClientSettings.ofConsumer(link, true));
         consumer.assign(partitions);
         LogStart start = new LogStart(link, topic, range, progress, consumer, partitions);
-        long[] starts = partitions.stream().mapToLong(start::find).toArray();
+        List<OffsetAndMetadata> starts = partitions.stream().map(start::find).toList();
         for (TopicPartition partition : partitions) {
-            consumer.seek(partition, starts[partition.partition()]);
+            consumer.seek(partition, starts.get(partition.partition()));
         }
         endAt = partitions.stream().mapToLong(this::findEnd).toArray();
         placeKept = start.isPlaceKept();
         places = progress.begin(topic, starts);
         if (!placeKept) { // from now on the broker keeps what comes for this reader
             Map<TopicPartition, OffsetAndMetadata> first = new HashMap<>();
-            partitions.forEach(
-                    it -> first.put(it, new OffsetAndMetadata(starts[it.partition()])));
+            partitions.forEach(it -> first.put(it, starts.get(it.partition())));
             consumer.commitSync(first);
         }
         lookedForPartitionsNs = System.nanoTime();
@@ -132,6 +136,10 @@ final class LogReader extends LogConnection implements ReaderConnection {
                 look();
             } catch (WakeupException e) {
                 continue; // there is something else to do
+            } catch (OffsetOutOfRangeException e) { // the next connection begins elsewhere
+                LOG.error("{} does not have what {} was to read", link, link.clientId(), e);
+                progress.goBack(e);
+                throw e;
             }
         }
     }
@@ -256,7 +264,7 @@ final class LogReader extends LogConnection implements ReaderConnection {
             ConsumerRecord<byte[], byte[]> record = LogMessages.recordOf(message);
             inbox.release(Math.max(0, record.serializedValueSize()));
             if (record.offset() >= places.next().get(record.partition())) {
-                places.next().lazySet(record.partition(), record.offset() + 1);
+                places.goTo(record.partition(), record.offset() + 1, record.leaderEpoch());
                 lastPolled = record;
                 polledCount++;
                 return record;
@@ -299,15 +307,20 @@ final class LogReader extends LogConnection implements ReaderConnection {
         long[] idle = idleAt; // before looking at the inbox: see there
         boolean drained = count == polledCount && inbox.isEmpty();
         Map<String, Long> offsets = new HashMap<>();
+        Map<String, Integer> terms = new HashMap<>();
         for (int i = 0; i < topic.partitions(); i++) {
-            long next = places.next().get(i);
-            boolean isPast = drained && i < idle.length && idle[i] > next;
-            offsets.put(topic.series(i), isPast ? idle[i] : next);
+            OffsetAndMetadata next = places.find(i);
+            boolean isPast = drained && i < idle.length && idle[i] > next.offset();
+            String series = topic.series(i);
+            offsets.put(series, isPast ? idle[i] : next.offset());
+            if (!isPast) { // a marker may be of a later term than the last record
+                next.leaderEpoch().ifPresent(term -> terms.put(series, term));
+            }
         }
         if (count != polledCount && lastPolled != null) { // that one is not done with
             offsets.put(topic.series(lastPolled.partition()), lastPolled.offset());
         }
-        return new LogPosition(offsets);
+        return new LogPosition(offsets, terms);
     }
 
     @Override
@@ -320,9 +333,12 @@ final class LogReader extends LogConnection implements ReaderConnection {
         Map<TopicPartition, OffsetAndMetadata> covered = new HashMap<>();
         String metadata = TakenMetadata.write(report, topic.id());
         for (TopicPartition partition : partitions) {
-            Long offset = report.position().offsets().get(topic.series(partition.partition()));
+            String series = topic.series(partition.partition());
+            Long offset = report.position().offsets().get(series);
             if (offset != null) {
-                covered.put(partition, new OffsetAndMetadata(offset, metadata));
+                Integer term = report.position().terms().get(series);
+                Optional<Integer> known = Optional.ofNullable(term);
+                covered.put(partition, new OffsetAndMetadata(offset, known, metadata));
             }
         }
         CompletableFuture<Void> done = new CompletableFuture<>();

@@ -6,6 +6,7 @@ import io.speck.link.transport.ReadingRange;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.Set;
 import org.apache.kafka.clients.consumer.Consumer;
 import org.apache.kafka.clients.consumer.OffsetAndMetadata;
@@ -20,8 +21,12 @@ import org.slf4j.LoggerFactory;
  * place that the broker keeps for it. If there is none, it has been lost (or was never made): then
  * the end of the log, for a reader that has never read it; the beginning for one that has, since
  * nothing tells what it has not seen, and repeats are recognised by their numbers. It never begins
- * before what an earlier reader has taken. Where the log has another extent than all of them think,
- * it was cut, or old records were deleted: it begins with the first that there is.
+ * before what an earlier reader has taken.
+ *
+ * <p>Where the log has another extent than all of them think, it was cut, or old records were
+ * deleted: it begins with the first that there is. But if the leader epoch of the last record is
+ * known, Kafka's client asks the broker where a log was cut, also one that has grown past the place
+ * since: then it begins there, see {@link Progress#goBack}.
  */
 final class LogStart {
     private static final Logger LOG = LoggerFactory.getLogger(LogStart.class);
@@ -69,13 +74,12 @@ final class LogStart {
         return !committed.isEmpty();
     }
 
-    /** Returns the offset of the first record to read of a partition. */
-    long find(TopicPartition partition) {
-        long wanted = findWanted(partition);
-        String series = topic.series(partition.partition());
-        long handedOver = range.handOver().findPosition(series, 0);
-        long start = Math.max(wanted, handedOver);
-        if (start >= first.get(partition) && start <= end.get(partition)) {
+    /** Returns the place of the first record to read of a partition. */
+    OffsetAndMetadata find(TopicPartition partition) {
+        OffsetAndMetadata start = findWanted(partition);
+        boolean isAsked = start.leaderEpoch().isPresent();
+        if (start.offset() >= first.get(partition)
+                && (isAsked || start.offset() <= end.get(partition))) {
             return start;
         }
         LOG.error(
@@ -86,25 +90,36 @@ final class LogStart {
                 end.get(partition),
                 partition.partition(),
                 link.clientId(),
-                start);
-        return first.get(partition);
+                start.offset());
+        return new OffsetAndMetadata(first.get(partition));
     }
 
-    private long findWanted(TopicPartition partition) {
-        long polled = progress.next(topic, partition.partition());
-        Long restored = range.position().offsets().get(topic.series(partition.partition()));
-        OffsetAndMetadata place = committed.get(partition);
-        if (polled >= 0) {
+    private OffsetAndMetadata findWanted(TopicPartition partition) {
+        OffsetAndMetadata polled = progress.next(topic, partition.partition());
+        if (polled != null) { // from what was handed over on, unless the log was cut since
             return polled;
         }
+        OffsetAndMetadata own = findFirst(partition);
+        String series = topic.series(partition.partition());
+        long handedOver = range.handOver().findPosition(series, 0);
+        return own.offset() >= handedOver ? own : new OffsetAndMetadata(handedOver);
+    }
+
+    /** Returns where the reader begins whose task has polled nothing yet. */
+    private OffsetAndMetadata findFirst(TopicPartition partition) {
+        String series = topic.series(partition.partition());
+        Long restored = range.position().offsets().get(series);
         if (restored != null) {
-            return restored;
+            Integer term = range.position().terms().get(series);
+            return new OffsetAndMetadata(restored, Optional.ofNullable(term), "");
         }
+        OffsetAndMetadata place = committed.get(partition);
         if (place != null) {
-            return place.offset();
+            return new OffsetAndMetadata(place.offset(), place.leaderEpoch(), "");
         }
         boolean isKnown = isPlaceKept() || range.readBefore(); // but this part of it is not
         boolean isHandedOver = range.handOver() != HandOver.NONE;
-        return isKnown || isHandedOver ? first.get(partition) : end.get(partition);
+        boolean hasSeenSome = isKnown || isHandedOver;
+        return new OffsetAndMetadata(hasSeenSome ? first.get(partition) : end.get(partition));
     }
 }

@@ -5,6 +5,7 @@ import static java.nio.charset.StandardCharsets.UTF_8;
 import io.speck.link.testing.Wait;
 import java.io.File;
 import java.io.IOException;
+import java.io.RandomAccessFile;
 import java.net.InetSocketAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
@@ -85,6 +86,22 @@ public final class KafkaServer implements AutoCloseable {
     /** As power does: nothing is said to anybody. */
     public void kill() throws InterruptedException {
         process.destroyForcibly().waitFor();
+    }
+
+    /**
+     * Leaves only the first batches of a topic's log, while it does not run: what follows was not on
+     * the disk when the machine lost its power.
+     */
+    public void cutLog(String topic, int batches) throws IOException {
+        Path log = folder.resolve("data").resolve(topic + "-0").resolve("0".repeat(20) + ".log");
+        try (RandomAccessFile file = new RandomAccessFile(log.toFile(), "rw")) {
+            long end = 0;
+            for (int i = 0; i < batches; i++) {
+                file.seek(end + Long.BYTES); // behind the offset of its first record
+                end += Long.BYTES + Integer.BYTES + file.readInt();
+            }
+            file.setLength(end);
+        }
     }
 
     /** Lets it stand still, with its connections open. */

@@ -1,6 +1,6 @@
 package io.speck.link.protocol;
 
-import java.io.DataInput;
+import java.io.DataInputStream;
 import java.io.DataOutput;
 import java.io.IOException;
 import java.util.Map;
@@ -11,9 +11,15 @@ import java.util.TreeMap;
  * keeps no logs it has no series.
  *
  * @param offsets by series, as the broker's transport names them
+ * @param terms by series: in which term of its leader the last of these records was written, if that
+ *     is known. A log that was cut, and has grown since, is told by it from one that has them still
  */
-public record LogPosition(Map<String, Long> offsets) {
+public record LogPosition(Map<String, Long> offsets, Map<String, Integer> terms) {
     public static final LogPosition NONE = new LogPosition(Map.of());
+
+    public LogPosition(Map<String, Long> offsets) {
+        this(offsets, Map.of());
+    }
 
     public boolean isNone() {
         return offsets.isEmpty();
@@ -25,13 +31,23 @@ public record LogPosition(Map<String, Long> offsets) {
             out.writeUTF(each.getKey());
             out.writeLong(each.getValue());
         }
+        out.writeInt(terms.size());
+        for (Map.Entry<String, Integer> each : new TreeMap<>(terms).entrySet()) {
+            out.writeUTF(each.getKey());
+            out.writeInt(each.getValue());
+        }
     }
 
-    static LogPosition read(DataInput in) throws IOException {
+    /** Reads one that nothing follows; those of before there were terms end without them. */
+    static LogPosition read(DataInputStream in) throws IOException {
         Map<String, Long> offsets = new TreeMap<>();
         for (int left = in.readInt(); left > 0; left--) {
             offsets.put(in.readUTF(), in.readLong());
         }
-        return new LogPosition(offsets);
+        Map<String, Integer> terms = new TreeMap<>();
+        for (int left = in.available() > 0 ? in.readInt() : 0; left > 0; left--) {
+            terms.put(in.readUTF(), in.readInt());
+        }
+        return new LogPosition(offsets, terms);
     }
 }
