@@ -106,7 +106,7 @@ class KafkaBroker:
         there = find_there(places, log_)
         existed = there is not None
         if there is None or fresh:
-            there = self._make_place(call, reader, topic, begin(log_, None if fresh else at), log_)
+            there = self._make_place(call, reader, topic, log_, None if fresh else at)
         else:
             self._renew(call, reader, topic, there)
         groups.announce(call, reader, topic, log_)
@@ -115,10 +115,10 @@ class KafkaBroker:
         return Reservation(existed, position_of(there, log_), self._read_kept_s(call))
 
     @staticmethod
-    def _make_place(
-        call: Call, reader: str, topic: str, offsets: dict[int, int], log_: Log
-    ) -> Places:
-        groups.commit(call, reader, topic, offsets, write_report(id=log_.id))
+    def _make_place(call: Call, reader: str, topic: str, log_: Log, at: Position | None) -> Places:
+        offsets = begin(log_, at)
+        epochs = {part: extent.epoch for part, extent in log_.parts.items() if at is None}
+        groups.commit(call, reader, topic, offsets, write_report(id=log_.id), epochs)
         return {part: Place(offset) for part, offset in offsets.items()}
 
     @staticmethod
@@ -126,9 +126,10 @@ class KafkaBroker:
         """The place of a reader that is connected as a member needs no renewal."""
         metadata = {part: place.report for part, place in there.items()}
         offsets = {part: place.offset for part, place in there.items()}
+        epochs = {part: place.epoch for part, place in there.items()}
         report = {key: value for key, value in next(iter(metadata.values())).items() if key != "v"}
         try:
-            groups.commit(call, reader, topic, offsets, write_report(**report))
+            groups.commit(call, reader, topic, offsets, write_report(**report), epochs)
         except LiveReaderError as error:
             log.debug("%s; its place is kept", error)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from kafka import TopicPartition
@@ -20,12 +21,14 @@ from kafka.structs import OffsetAndMetadata
 
 from binders.kafka.answers import LiveReaderError, is_passing, raise_refused
 from binders.kafka.client import Call
-from binders.kafka.places import MOST_METADATA, Log, Place, Places, read_report
+from binders.kafka.places import MOST_METADATA, Log, Place, Places, epoch_of, read_report
 
 OWN = "speck-"
 MARKER = "speck-session:"
 LINKS = MARKER
 """The marker that names all links."""
+
+NO_EPOCHS: Mapping[int, int | None] = MappingProxyType({})
 
 Group = Mapping[str, Places]
 """A group's places, by topic."""
@@ -74,16 +77,25 @@ def _by_topic(offsets: Mapping[Any, Any]) -> Group:
     topics: dict[str, dict[int, Place]] = defaultdict(dict)
     for part, committed in offsets.items():
         if committed.offset >= 0:
-            place = Place(committed.offset, read_report(committed.metadata))
+            report = read_report(committed.metadata)
+            place = Place(committed.offset, report, epoch_of(committed))
             topics[part.topic][part.partition] = place
     return topics
 
 
-def commit(call: Call, group: str, topic: str, offsets: Mapping[int, int], metadata: str) -> None:
-    """Commit offsets for a group without members. Raises LiveReaderError if it has some. What is
-    wrong stands in the answers for the partitions alone."""
+def commit(
+    call: Call,
+    group: str,
+    topic: str,
+    offsets: Mapping[int, int],
+    metadata: str,
+    epochs: Mapping[int, int | None] = NO_EPOCHS,
+) -> None:
+    """Commit offsets, with their leader epochs, for a group without members. Raises LiveReaderError
+    if it has some. What is wrong stands in the answers for the partitions alone."""
+    beside = metadata[:MOST_METADATA]
     wanted = {
-        TopicPartition(topic, part): OffsetAndMetadata(offset, metadata[:MOST_METADATA], None)
+        TopicPartition(topic, part): OffsetAndMetadata(offset, beside, epochs.get(part))
         for part, offset in offsets.items()
     }
     doing = f"set the place of {group} on {topic}"

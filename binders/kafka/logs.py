@@ -19,7 +19,7 @@ from kafka.errors import (
 
 from binders.kafka.answers import explain
 from binders.kafka.client import Call, pause
-from binders.kafka.places import Extent, Log
+from binders.kafka.places import Extent, Log, epoch_of
 from binders.kafka.topics import LINK_SETTINGS
 
 Ids = Mapping[str, tuple[str, list[int]]]
@@ -56,7 +56,10 @@ def read_logs(call: Call, topics: Collection[str]) -> dict[str, Log]:
         parts = [TopicPartition(topic, part) for topic in there for part in there[topic][1]]
         starts = _ask_offsets(admin, parts, OffsetSpec.EARLIEST)
         ends = _ask_offsets(admin, parts, OffsetSpec.LATEST)
-        extents = {part: Extent(starts[part], ends[part]) for part in parts}
+        extents = {
+            part: Extent(starts[part].offset, ends[part].offset, epoch_of(ends[part]))
+            for part in parts
+        }
         return {
             topic: Log(id_, {part: extents[topic, part] for part in numbers})
             for topic, (id_, numbers) in there.items()
@@ -66,13 +69,13 @@ def read_logs(call: Call, topics: Collection[str]) -> dict[str, Log]:
     return call.ask("read the ends of its logs", ask)
 
 
-def _ask_offsets(admin: Any, parts: Collection[Any], which: Any) -> dict[Any, int]:
+def _ask_offsets(admin: Any, parts: Collection[Any], which: Any) -> Mapping[Any, Any]:
     if not parts:
         return {}
-    answer = admin.list_partition_offsets(
+    answer: Mapping[Any, Any] = admin.list_partition_offsets(
         dict.fromkeys(parts, which), isolation_level=IsolationLevel.READ_COMMITTED
     )
-    return {part: end.offset for part, end in answer.items()}
+    return answer
 
 
 def make_link(call: Call, topic: str) -> Log:

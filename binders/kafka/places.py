@@ -21,10 +21,12 @@ MOST_METADATA = 4000
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What there is of a partition: the offset of its oldest record, and that behind its last."""
+    """What there is of a partition: the offset of its oldest record, and that behind its last. And
+    its leader's epoch, if the cluster says it."""
 
     start: int
     end: int
+    epoch: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +46,22 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A committed offset with what its reader wrote beside it."""
+    """A committed offset with what its reader wrote beside it, and the leader epoch of the last
+    record before it, by which the reader notices that the log was cut there."""
 
     offset: int
     report: Mapping[str, Any] = field(default_factory=dict)
+    epoch: int | None = None
 
     def is_of(self, log: Log) -> bool:
         """Whether it is not known to belong to an earlier topic of that name."""
         return bool(self.report.get("id", log.id) == log.id)
+
+
+def epoch_of(answer: Any) -> int | None:
+    """The leader epoch beside an offset of Kafka's client; None where there is none."""
+    epoch = answer.leader_epoch
+    return epoch if isinstance(epoch, int) and epoch >= 0 else None
 
 
 Places = Mapping[int, Place]

@@ -66,12 +66,26 @@ def test_what_a_job_reports_beside_its_place_is_shown(
         id=series.partition("/")[0], at=5, checkpoint=9, messages=3, missing={"p": {"1": 2}}
     )
     part = TopicPartition("t", 0)
-    empty_kafka.admin.alter_group_offsets("speck-a", {part: OffsetAndMetadata(3, report, None)})
+    empty_kafka.admin.alter_group_offsets("speck-a", {part: OffsetAndMetadata(3, report, 2)})
     taken = broker.view(["speck-a"]).taken["speck-a"]
     assert (taken.checkpoint, taken.messages, taken.at_ms) == (9, 3, 5)
     assert (taken.taken, taken.missing) == ({series: {0: 3}}, {"p": {1: 2}})
     assert broker.reserve("speck-a", "t").position == {(series, 0): 3}
     assert broker.view(["speck-a"]).taken["speck-a"] == taken, "to renew it loses nothing"
+    assert _read_epoch(empty_kafka, "speck-a") == 2
+
+
+def test_a_new_place_has_the_epoch_of_the_logs_end(
+    empty_kafka: KafkaSide, broker: MessageBroker
+) -> None:
+    """Else a reader that has read nothing yet does not notice that the log was cut."""
+    broker.reserve("speck-a", "t")
+    assert _read_epoch(empty_kafka, "speck-a") >= 0
+
+
+def _read_epoch(kafka: KafkaSide, group: str) -> int:
+    (place,) = kafka.admin.list_group_offsets([group])[group].values()
+    return int(place.leader_epoch)
 
 
 def test_the_link_client_goes_on_behind_what_was_deleted(empty_kafka: KafkaSide) -> None:
