@@ -35,6 +35,13 @@ final class ClientSettings {
     private static final long BUFFER_BYTES = 64L << 20; // above what waits for a broker
     private static final int LINGER_MS = 2; // little for latency, enough for a batch
     private static final int BATCH_BYTES = 64 << 10;
+
+    /**
+     * Of one answer: it must have come within the timeout of its request, else it is asked for again
+     * from its beginning, for ever over a network that is too slow. Kafka's default is 1 MiB.
+     */
+    private static final int FETCH_BYTES = 256 << 10;
+
     private static final String USUAL_MECHANISM = "SCRAM-SHA-512";
     private static final String PLAIN = "PLAIN";
 
@@ -77,6 +84,8 @@ final class ClientSettings {
         settings.put(
                 ConsumerConfig.ISOLATION_LEVEL_CONFIG,
                 committed ? "read_committed" : "read_uncommitted");
+        settings.put(ConsumerConfig.FETCH_MAX_BYTES_CONFIG, FETCH_BYTES);
+        settings.put(ConsumerConfig.MAX_PARTITION_FETCH_BYTES_CONFIG, FETCH_BYTES);
         settings.put(ConsumerConfig.DEFAULT_API_TIMEOUT_MS_CONFIG, CALL_TIMEOUT_MS);
         settings.put(ConsumerConfig.REQUEST_TIMEOUT_MS_CONFIG, CALL_TIMEOUT_MS);
         return settings;
