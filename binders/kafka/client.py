@@ -18,6 +18,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.net.compat import KafkaNetClient
 
 from binders.kafka.answers import LOGIN, explain, is_passing
+from binders.kafka.last_words import keep_last_words
 from speck.binding import Target
 from speck.errors import BrokerRefusedError, SpeckError, UnreachableError
 from speck.sites.credentials import Credentials, read_credentials
@@ -25,6 +26,7 @@ from speck.tls.certificates import explain_alert, explain_refusal
 
 # what matters comes as errors, whose messages name the broker
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
+keep_last_words()
 
 MECHANISM = "SCRAM-SHA-512"
 """How users are authenticated, unless their credentials name another way."""

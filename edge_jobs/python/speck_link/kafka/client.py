@@ -12,9 +12,11 @@ from kafka.net.compat import KafkaNetClient
 from speck_link.arguments import Link
 from speck_link.credentials import find_credentials
 from speck_link.kafka.address import ENCRYPTED, is_same
+from speck_link.kafka.last_words import keep_last_words
 
 # what matters comes as errors, which are reported with the link that they belong to
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
+keep_last_words()
 
 CALL_MS = 5000
 """How long a broker that says nothing is waited for."""
