@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 from kafka.net.compat import KafkaNetClient
-from kafka.net.transport import KafkaSSLTransport, KafkaTCPTransport
 
 from binders.kafka.answers import LOGIN, explain, is_passing
 from binders.kafka.last_words import keep_last_words
@@ -39,22 +38,6 @@ _LARGEST_REQUEST = 16 << 20
 """Bytes that a producer sends at once, and so of a record: it is the broker that refuses more."""
 
 Answer = TypeVar("Answer")
-
-
-def _hand_over_first(receive: Callable[[Any], tuple[bytes, Any]]) -> Any:
-    """Let a transport of Kafka's client hand over what comes together with the end of its
-    connection. The client drops that: a broker that refuses a login says why, and ends the
-    connection, which would look as if it could not be reached."""
-
-    def receive_first(transport: Any) -> tuple[bytes, Any]:
-        data, error = receive(transport)
-        return data, None if data else error  # the end is there at the next look, too
-
-    return receive_first
-
-
-for _kind in (KafkaTCPTransport, KafkaSSLTransport):
-    _kind._sock_recv = _hand_over_first(_kind._sock_recv)
 
 
 def pause(sleep_s: float) -> float:
