@@ -22,6 +22,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from speck_spark.arguments import CONTRACT, ArgumentFaultError, Arguments
 from speck_spark.cluster import NotSharedError, hand_over_secret, require_shared
 from speck_spark.reporting import Progress, Reporter, describe_links, read_links
+from speck_spark.session import configure
 
 _TICK_S = 0.1
 _END_S = 30.0
@@ -43,7 +44,7 @@ class SpeckJob:
         signal.signal(signal.SIGTERM, self._stop)
         name = arguments.get("job-name")
         with hand_over_secret():
-            self.spark = SparkSession.builder.appName(name).getOrCreate()
+            self.spark = configure(SparkSession.builder.appName(name)).getOrCreate()
         require_shared(self.spark, self._state)
 
     @classmethod

@@ -33,6 +33,21 @@ public final class Durable {
             file.getFD().sync();
         }
         Files.move(fresh, folder.resolve(Long.toString(number)), StandardCopyOption.ATOMIC_MOVE);
+        syncFolder(folder);
+    }
+
+    /** Makes a folder, with those above it, unless it is there; it stays after a power failure. */
+    static void makeFolder(Path folder) throws IOException {
+        if (!Files.isDirectory(folder)) {
+            Path parent = folder.toAbsolutePath().getParent();
+            makeFolder(parent);
+            Files.createDirectories(folder);
+            syncFolder(parent);
+        }
+    }
+
+    /** What has come into a folder stays there after a power failure. */
+    static void syncFolder(Path folder) throws IOException {
         try (FileChannel entries = FileChannel.open(folder, StandardOpenOption.READ)) {
             entries.force(true);
         }
@@ -40,7 +55,7 @@ public final class Durable {
 
     /** Returns the numbers of a folder's files, rising; makes the folder if it is not there. */
     public static List<Long> list(Path folder) throws IOException {
-        Files.createDirectories(folder);
+        makeFolder(folder);
         List<Long> numbers = new ArrayList<>();
         try (Stream<Path> files = Files.list(folder)) {
             for (Path file : (Iterable<Path>) files::iterator) {

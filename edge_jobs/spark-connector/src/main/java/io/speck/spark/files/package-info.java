@@ -1,2 +1,5 @@
-/** The files that source and sink keep in a query's checkpoint folder. It uses nothing of ours. */
+/**
+ * The files that source, sink and Spark itself keep in a query's checkpoint folder. It uses nothing
+ * of ours.
+ */
 package io.speck.spark.files;

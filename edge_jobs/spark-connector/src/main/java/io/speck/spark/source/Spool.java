@@ -16,8 +16,9 @@ import java.util.List;
  */
 final class Spool {
     /**
-     * So many segments stay below the one that a batch begins behind: Spark does not sync its own
-     * log, so that it may go back further after a power failure than after a kill.
+     * So many segments stay below the one that a batch begins behind: in a session without {@link
+     * io.speck.spark.files.SyncedFileManager} Spark's log may go back further after a power failure
+     * than after a kill.
      */
     private static final int KEPT = 2;
 
