@@ -13,12 +13,15 @@ import java.nio.file.Path;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.EnumSource;
 import org.junit.jupiter.params.provider.ValueSource;
 
 /** Batches between two links of a real broker, and jobs that end at any step of them. */
@@ -95,6 +98,56 @@ class BatchesTest {
             runUntil(query, sent);
         }
         assertEquals(numbered(sent), client.distinct());
+    }
+
+    @ParameterizedTest
+    @EnumSource(
+            value = SimulatedQuery.Step.class,
+            names = {"LOGGED", "WRITTEN", "PUBLISHED", "COMMITTED"})
+    void atAStopTheLastBatchIsTakenIfItIsCommitted(SimulatedQuery.Step last) throws Exception {
+        try (SimulatedQuery query = open()) {
+            client.publishNumbered("in", 1, 1, 10);
+            runUntil(query, 10);
+            client.publishNumbered("in", 1, 11, 11);
+            Wait.until("a batch", () -> query.run(last));
+        }
+        assertEquals(last == SimulatedQuery.Step.COMMITTED ? 11 : 10, readTaken());
+    }
+
+    /** Up to which number the reader has announced what it has taken. */
+    private int readTaken() throws Exception {
+        client.listen("speck/taken/speck-0-j-aaaa");
+        Pattern taken = Pattern.compile("\"taken\":\\{\"p\":\\{\"1\":(\\d+)}");
+        Wait.until("the numbers", () -> taken.matcher(client.last()).find(), client::last);
+        Matcher numbers = taken.matcher(client.last());
+        assertTrue(numbers.find());
+        return Integer.parseInt(numbers.group(1));
+    }
+
+    @Test
+    void whatIsInTheSpoolAloneIsNotTaken() throws Exception {
+        try (SimulatedQuery query = open()) {
+            client.publishNumbered("in", 1, 1, 10);
+            runUntil(query, 10);
+            client.publishNumbered("in", 1, 11, 11);
+            Path spool = temp.resolve("query/sources/0/spool");
+            long before = newestOf(spool);
+            Wait.until(
+                    "a segment",
+                    () -> {
+                        query.run(SimulatedQuery.Step.PLANNED);
+                        return newestOf(spool) > before;
+                    });
+        }
+        assertEquals(10, readTaken());
+    }
+
+    private static long newestOf(Path folder) throws Exception {
+        try (var files = Files.list(folder)) {
+            return files.mapToLong(file -> Long.parseLong(file.getFileName().toString()))
+                    .max()
+                    .orElse(0);
+        }
     }
 
     @Test

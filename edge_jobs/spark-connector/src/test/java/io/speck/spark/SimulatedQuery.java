@@ -2,6 +2,7 @@ package io.speck.spark;
 
 import io.speck.spark.source.LinkScan;
 import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
@@ -80,6 +81,7 @@ final class SimulatedQuery implements AutoCloseable {
                 return false;
             }
             log.ends.add(end.json());
+            name("offsets", batch);
             source.commit(start);
         }
         if (last.compareTo(Step.LOGGED) <= 0) {
@@ -93,8 +95,17 @@ final class SimulatedQuery implements AutoCloseable {
         write.commit(batch, rows);
         if (last.compareTo(Step.PUBLISHED) > 0) {
             log.committed++;
+            name("commits", batch);
         }
         return true;
+    }
+
+    /** Spark's log on disk, as far as sources look at it: names alone. */
+    private void name(String log, int batch) throws IOException {
+        Path file = folder.resolve(log).resolve(Integer.toString(batch));
+        Files.createDirectories(file.getParent());
+        Files.writeString(file.resolveSibling("." + batch + ".crc"), "");
+        Files.writeString(file, "");
     }
 
     private Offset endOf(int batch) {

@@ -60,7 +60,7 @@ public final class Durable {
         try (Stream<Path> files = Files.list(folder)) {
             for (Path file : (Iterable<Path>) files::iterator) {
                 String name = file.getFileName().toString();
-                if (name.chars().allMatch(Character::isDigit)) {
+                if (isNumber(name)) {
                     numbers.add(Long.parseLong(name));
                 } else {
                     Files.delete(file); // what was being written when the job was killed
@@ -69,6 +69,24 @@ public final class Durable {
         }
         numbers.sort(null);
         return numbers;
+    }
+
+    /** Returns the highest number of a file in a folder of Spark's; -1: there is none. */
+    public static long newest(Path folder) throws IOException {
+        if (!Files.isDirectory(folder)) {
+            return -1;
+        }
+        try (Stream<Path> files = Files.list(folder)) {
+            return files.map(file -> file.getFileName().toString())
+                    .filter(Durable::isNumber)
+                    .mapToLong(Long::parseLong)
+                    .max()
+                    .orElse(-1);
+        }
+    }
+
+    private static boolean isNumber(String name) {
+        return name.chars().allMatch(Character::isDigit);
     }
 
     /** Deletes the files below a number. */

@@ -3,6 +3,7 @@ package io.speck.spark.source;
 import io.speck.link.JobContract;
 import io.speck.link.protocol.ReaderState;
 import io.speck.link.source.LinkReader;
+import io.speck.spark.files.Durable;
 import io.speck.spark.metrics.QueryMetrics;
 import io.speck.spark.metrics.SparkMetrics;
 import java.io.IOException;
@@ -19,6 +20,8 @@ import org.apache.spark.sql.connector.read.streaming.Offset;
 import org.apache.spark.sql.connector.read.streaming.ReadLimit;
 import org.apache.spark.sql.connector.read.streaming.ReportsSourceMetrics;
 import org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
 /**
  * Reads a link in batches.
@@ -26,21 +29,25 @@ import org.apache.spark.sql.connector.read.streaming.SupportsAdmissionControl;
  * <p>What there is when a batch is planned becomes a segment of the spool, and the batch reads that
  * segment. A batch takes the place of a checkpoint: when Spark plans the one after it, it is
  * complete, and what it holds is acknowledged at the broker and announced. (Spark's own {@code
- * commit} comes no sooner, and not for the last batch of an input that has ended.) So no more is
- * read in one batch than the link's window lets through unacknowledged.
+ * commit} comes no sooner, and not for the last batch of an input that has ended.) At a stop the
+ * last batch is complete if Spark has committed it. So no more is read in one batch than the link's
+ * window lets through unacknowledged.
  *
  * <p>All methods are called by the query's thread.
  */
 final class LinkStream
         implements MicroBatchStream, SupportsAdmissionControl, ReportsSourceMetrics {
+    private static final Logger LOG = LoggerFactory.getLogger(LinkStream.class);
     private static final int MAX_RECORDS = 200_000;
     private static final long MAX_BYTES = 32L << 20;
 
     private final JobContract contract;
     private final SparkMetrics metrics;
     private final Path folder;
+    private final Path queryFolder;
     private final Spool spool;
     private LinkReader reader; // null: nothing was to be read yet
+    private long planned; // the end of the last batch that was given its segments
 
     /** @param folder of this source in the query's checkpoint */
     LinkStream(JobContract contract, Path folder) {
@@ -51,7 +58,7 @@ final class LinkStream
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
-        Path queryFolder = folder.getParent().getParent(); // this one is sources/<n> in it
+        this.queryFolder = folder.getParent().getParent(); // this one is sources/<n> in it
         this.metrics = QueryMetrics.open(queryFolder, QueryMetrics.End.SOURCE);
     }
 
@@ -135,6 +142,7 @@ final class LinkStream
     public InputPartition[] planInputPartitions(Offset start, Offset end) {
         long first = ((SegmentNumber) start).number() + 1;
         long last = ((SegmentNumber) end).number();
+        planned = Math.max(planned, last);
         return new InputPartition[] {new SegmentRange(spool.folder().toString(), first, last)};
     }
 
@@ -157,10 +165,29 @@ final class LinkStream
         return metrics.values();
     }
 
+    /**
+     * No batch is planned any more, which would say that the last one is complete. If Spark has
+     * committed it, it is, and whoever reads the link next does not get its records again.
+     */
     @Override
     public void stop() {
-        if (reader != null) {
+        if (reader == null) {
+            return;
+        }
+        try {
+            if (hasCommittedAll()) {
+                reader.complete(planned);
+            }
+        } catch (IOException e) {
+            LOG.warn("cannot see whether the last batch of {} is complete", contract.source(), e);
+        } finally {
             reader.close();
         }
+    }
+
+    /** Whether the last batch of Spark's log is committed. */
+    private boolean hasCommittedAll() throws IOException {
+        long logged = Durable.newest(queryFolder.resolve("offsets"));
+        return logged >= 0 && logged == Durable.newest(queryFolder.resolve("commits"));
     }
 }
