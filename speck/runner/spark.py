@@ -23,6 +23,8 @@ SECRET = "SPECK_SPARK_SECRET"
 """The variable with a cluster's secret, which `speck_spark` hands to Spark in a file."""
 _KEPT = ("JAVA_HOME",)
 _LEAST_HEAP_MB = 256
+# without the second, a thread that has run out of memory leaves a JVM that does nothing any more
+_JAVA_OPTIONS = "-XX:+UseSerialGC -XX:+ExitOnOutOfMemoryError"
 _LOOPBACK = "127.0.0.1"
 _MASTER = re.compile(r"spark://([\w.-]+):(\d{1,5})(,[\w.-]+:\d{1,5})*")
 _CONF = {
@@ -61,7 +63,7 @@ def describe_spark(
         "spark.driver.bindAddress": host,
         "spark.sql.shuffle.partitions": str(width),
         "spark.local.dir": str(folder / SCRATCH),
-        "spark.driver.extraJavaOptions": f"-XX:+UseSerialGC -Djava.io.tmpdir={folder / SCRATCH}",
+        "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} -Djava.io.tmpdir={folder / SCRATCH}",
     }
     words = ["--master", master or f"local[{width}]", "--driver-memory", f"{heap_mb}m"]
     words += ["--driver-class-path", str(jar)]

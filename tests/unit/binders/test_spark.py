@@ -104,6 +104,7 @@ def test_a_job_gets_spark_with_half_of_its_memory_as_heap(
         *("--driver-class-path", str(jar)),
     ]
     assert words[-1] == "pyspark-shell"
+    assert any(" -XX:+ExitOnOutOfMemoryError " in word for word in words)
     assert str(jar) in environment["path"]
     assert variables["PYSPARK_PYTHON"] == site.local.settings.python
 

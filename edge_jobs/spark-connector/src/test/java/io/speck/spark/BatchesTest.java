@@ -2,6 +2,7 @@ package io.speck.spark;
 
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTimeoutPreemptively;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import io.speck.link.testing.Wait;
@@ -10,6 +11,8 @@ import io.speck.mqtt.testing.TestClient;
 import io.speck.spark.files.CheckpointFolder;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.time.Duration;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Random;
@@ -19,6 +22,7 @@ import java.util.stream.IntStream;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.BeforeEach;
 import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.function.Executable;
 import org.junit.jupiter.api.io.TempDir;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.EnumSource;
@@ -191,6 +195,27 @@ class BatchesTest {
         assertEquals(stamps, client.stamps());
         OpenLinks.resend(folder.toString(), contract(delivery));
         assertEquals(numbered(10), client.payloads(), "the broker says that it has it");
+    }
+
+    @ParameterizedTest
+    @ValueSource(strings = {"exactly_once", "at_least_once"})
+    void aBatchFailsWhoseSinkHasFailedWithAnError(String delivery) throws Exception {
+        Map<String, String> contract = new HashMap<>(contract(delivery));
+        contract.put("sink-broker", "broken://host");
+        Path folder = temp.resolve("broken");
+        SimulatedQuery.Log batches = new SimulatedQuery.Log();
+        try (SimulatedQuery query = new SimulatedQuery(folder, batches, contract)) {
+            client.publishNumbered("in", 1, 1, 1);
+            Executable run =
+                    () ->
+                            Wait.until(
+                                    "a batch", () -> query.run(SimulatedQuery.Step.COMMITTED));
+            Exception failure =
+                    assertTimeoutPreemptively(
+                            Duration.ofSeconds(60),
+                            () -> assertThrows(IllegalStateException.class, run));
+            assertTrue(failure.getMessage().contains("trial/Writer"), failure.getMessage());
+        }
     }
 
     @Test

@@ -46,13 +46,14 @@ public final class QuerySink implements AutoCloseable {
     private final String key;
     private final BlockingLoop loop = new BlockingLoop();
     private final Thread thread = new Thread(this::live, "speck-sink");
+    private final CompletableFuture<Void> end = new CompletableFuture<>();
     private volatile boolean closed;
 
     // of its thread only
     private LinkWriter writer;
     private CommittablePublisher publisher;
     private long published = -1;
-    private Exception failure; // why it could not go on with what was before; null: it could
+    private Throwable failure; // after it nothing is published any more; null: there was none
 
     /**
      * Begins to connect, and to publish again what the last batch has stored: a broker that was
@@ -75,10 +76,15 @@ public final class QuerySink implements AutoCloseable {
             restore();
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
-        } catch (IOException | RuntimeException e) {
-            LOG.error("cannot go on in {}", folder, e);
-            failure = e;
+        } catch (IOException | RuntimeException | Error e) {
+            fail(e);
         }
+    }
+
+    /** Batches must learn of it: out of memory, for instance, or a class that is missing. */
+    private void fail(Throwable why) {
+        LOG.error("cannot go on in {}", folder, why);
+        failure = failure == null ? why : failure;
     }
 
     private void restore() throws IOException, InterruptedException {
@@ -109,7 +115,7 @@ public final class QuerySink implements AutoCloseable {
     private void publish(long batch, WriterCommitMessage[] rows)
             throws IOException, InterruptedException {
         if (failure != null) {
-            throw new IllegalStateException(failure);
+            throw new IllegalStateException(describe(failure), failure);
         }
         BatchOutput output = BatchOutput.read(folder, batch, contract.port().size());
         if (output == null) {
@@ -130,17 +136,26 @@ public final class QuerySink implements AutoCloseable {
     private void live() {
         try {
             while (!closed) {
-                loop.runNext();
+                runNext();
             }
         } catch (InterruptedException e) {
             LOG.debug("the sink is closed", e);
         } finally {
+            end.complete(null);
             if (writer != null) {
                 writer.close();
             }
             if (publisher != null) {
                 publisher.close();
             }
+        }
+    }
+
+    private void runNext() throws InterruptedException {
+        try {
+            loop.runNext();
+        } catch (RuntimeException | Error e) { // of a timer
+            fail(e);
         }
     }
 
@@ -155,20 +170,31 @@ public final class QuerySink implements AutoCloseable {
                     } catch (InterruptedException e) {
                         Thread.currentThread().interrupt();
                         done.completeExceptionally(e);
-                    } catch (IOException | RuntimeException e) {
+                    } catch (IOException | RuntimeException | Error e) {
                         done.completeExceptionally(e);
                     }
                 });
         try {
+            CompletableFuture.anyOf(done, end).get();
+            if (!done.isDone()) {
+                throw new IllegalStateException(
+                        "cannot publish to %s: its sink is closed".formatted(contract.sink()));
+            }
             done.get();
         } catch (InterruptedException e) { // the query is being stopped
             Thread.currentThread().interrupt();
             throw new UncheckedIOException(new InterruptedIOException());
         } catch (ExecutionException e) {
             throw new IllegalStateException(
-                    "cannot publish to %s: %s".formatted(contract.sink(), e.getCause()),
+                    "cannot publish to %s: %s"
+                            .formatted(contract.sink(), describe(e.getCause())),
                     e.getCause());
         }
+    }
+
+    private static String describe(Throwable why) {
+        boolean isClear = why instanceof Exception && why.getMessage() != null;
+        return isClear ? why.getMessage() : why.toString();
     }
 
     /** Closes its connections; what it waits for is given up, and published at the next start. */
