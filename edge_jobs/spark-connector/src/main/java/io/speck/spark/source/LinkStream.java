@@ -3,6 +3,8 @@ package io.speck.spark.source;
 import io.speck.link.JobContract;
 import io.speck.link.protocol.ReaderState;
 import io.speck.link.source.LinkReader;
+import io.speck.link.transport.LinkConfig;
+import io.speck.link.transport.Transports;
 import io.speck.spark.files.Durable;
 import io.speck.spark.metrics.QueryMetrics;
 import io.speck.spark.metrics.SparkMetrics;
@@ -110,10 +112,25 @@ final class LinkStream
     private void open() throws IOException {
         LinkReader opened =
                 new LinkReader(
-                        contract.source(), contract.handOver(), contract.until(), metrics);
+                        widen(contract.source()), contract.handOver(), contract.until(), metrics);
         opened.restore(spool.newestState());
         opened.start();
         reader = opened;
+    }
+
+    /**
+     * The window bounds what may be unacknowledged, which in a log is nothing, and what waits in
+     * memory: here, what comes between two batches.
+     */
+    private static LinkConfig widen(LinkConfig link) {
+        return Transports.of(link.broker()).keepsLogs()
+                ? new LinkConfig(
+                        link.broker(),
+                        link.topic(),
+                        link.clientId(),
+                        link.delivery(),
+                        LinkConfig.MAX_WINDOW)
+                : link;
     }
 
     /** Makes a segment of what is there; if that is no record, it may still be a mark. */
