@@ -21,8 +21,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from speck_spark.arguments import CONTRACT, ArgumentFaultError, Arguments
 from speck_spark.cluster import NotSharedError, hand_over_secret, require_shared
-from speck_spark.reporting import Progress, Reporter, describe_links, read_links
+from speck_spark.reporting import Progress, Reporter, Requests, describe_links, read_links
 from speck_spark.session import configure
+from speck_spark.states import StateNumber
 
 _TICK_S = 0.1
 _END_S = 30.0
@@ -122,20 +123,21 @@ class SpeckJob:
     def _supervise(self, query: StreamingQuery) -> None:
         """Report once in an interval, until the query fails or the job is asked to end."""
         progress = Progress()
-        states = _States(self._state / "checkpoint")
+        number = StateNumber(self._state / "checkpoint")
+        requests = Requests()
         reported = float("-inf")
-        request = 0
         while query.isActive and not self._stopping:
             now = time.monotonic()
             if (now - reported) * 1000 >= self.interval_ms:
                 reported, asked = now, self._reporter.read_request()
+                is_active = bool(query.status["isTriggerActive"])
                 recent = [json.loads(each.json) for each in query.recentProgress]
+                requests.look(asked, recent, is_active=is_active)
                 has_run = progress.add(recent)
                 is_ready = bool(recent)
-                if is_ready and (has_run or not query.status["isTriggerActive"]):
-                    states.number_next()
-                    request = asked
-                self._report(progress, is_ready=is_ready, request=request)
+                if is_ready and (has_run or not is_active):
+                    number.step()
+                self._report(progress, is_ready=is_ready, request=requests.complete)
             time.sleep(_TICK_S)
         if (error := query.exception()) is not None:
             raise error
@@ -167,20 +169,3 @@ class SpeckJob:
             },
             **describe_links(read_links(self._links.describe(self.checkpoint))),
         )
-
-
-class _States:
-    """The number of the state; it goes up after each batch, and while there is nothing to do."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self._number = int.from_bytes(file.read_bytes()[:8], "big") if file.exists() else 0
-
-    def number_next(self) -> None:
-        self._number += 1
-        fresh = self._file.with_name(".checkpoint.new")
-        with fresh.open("wb") as out:
-            out.write(self._number.to_bytes(8, "big"))
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.rename(self._file)

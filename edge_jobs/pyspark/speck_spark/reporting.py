@@ -35,12 +35,46 @@ class Reporter:
         return 0
 
     def write(self, **content: Any) -> None:
+        """A full disk keeps the last report."""
         if self._report is None:
             return
         about = {"start": self._start, "interval_ms": self._interval_ms, **content}
         fresh = self._report.with_suffix(".new")
-        fresh.write_text(json.dumps(about))
-        fresh.rename(self._report)
+        with suppress(OSError):
+            fresh.write_text(json.dumps(about))
+            fresh.rename(self._report)
+
+
+class Requests:
+    """Which checkpoint on request is complete: one is once a trigger has ended that began after the
+    request, so that it holds all that had come by then."""
+
+    def __init__(self) -> None:
+        self.complete = 0
+        self._asked = 0
+        self._waiting: list[tuple[int, int]] = []
+        self._last = ""
+
+    def look(self, asked: int, recent: Sequence[Mapping[str, Any]], *, is_active: bool) -> None:
+        """`asked` is the number of the last request, `recent` are the progress reports of triggers
+        that have ended, `is_active` says whether one runs. Read these in the order of `asked`,
+        `is_active`, `recent`: then the trigger that runs is the only one of which it is not known
+        whether it began before the request."""
+        ended = self._count_new(recent)
+        self._waiting = [(number, left - ended) for number, left in self._waiting]
+        self.complete = max(
+            [self.complete, *(number for number, left in self._waiting if left <= 0)]
+        )
+        self._waiting = [each for each in self._waiting if each[1] > 0]
+        if asked > self._asked:
+            self._asked = asked
+            self._waiting.append((asked, 2 if is_active else 1))
+
+    def _count_new(self, recent: Sequence[Mapping[str, Any]]) -> int:
+        times = [str(each["timestamp"]) for each in recent]
+        seen = times.index(self._last) + 1 if self._last in times else 0
+        self._last = times[-1] if times else self._last
+        return len(times) - seen
 
 
 class Progress:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from speck_spark.arguments import ArgumentFaultError, Arguments
-from speck_spark.reporting import Progress, Reporter, describe_links, read_links
+from speck_spark.reporting import Progress, Reporter, Requests, describe_links, read_links
 
 
 def batch(number: int, rows: int, **more: Any) -> dict[str, Any]:
@@ -126,3 +126,47 @@ def test_a_report_names_its_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     reporter.write(ready=False)
     content = json.loads((tmp_path / "report.json").read_text())
     assert content == {"start": 3, "interval_ms": 500, "ready": False}
+
+
+def test_a_report_that_the_disk_does_not_take_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(os, "environ", {"SPECK_REPORT": str(tmp_path / "file/report.json")})
+    Reporter(1000).write(ready=True)
+    assert not list(tmp_path.rglob("*.json"))
+
+
+def ended(*seconds: float) -> list[dict[str, Any]]:
+    return [{"timestamp": at(each)} for each in seconds]
+
+
+def test_a_checkpoint_on_request_is_complete_once_a_later_trigger_has_ended() -> None:
+    requests = Requests()
+    requests.look(0, [], is_active=True)
+    requests.look(0, ended(1, 2), is_active=False)
+    requests.look(1, ended(1, 2), is_active=False)
+    assert requests.complete == 0
+    requests.look(1, ended(1, 2, 3), is_active=True)
+    assert requests.complete == 1
+
+
+def test_the_trigger_that_runs_at_a_request_does_not_complete_it() -> None:
+    requests = Requests()
+    requests.look(0, ended(1), is_active=True)
+    requests.look(1, ended(1), is_active=True)
+    requests.look(1, ended(1, 2), is_active=False)
+    assert requests.complete == 0
+    requests.look(1, ended(1, 2, 3), is_active=True)
+    assert requests.complete == 1
+
+
+def test_requests_that_come_faster_than_batches_are_completed() -> None:
+    requests = Requests()
+    times: list[float] = [1]
+    for asked in range(1, 31):
+        if asked % 3 == 0:  # of each batch, the others come while it runs
+            times.append(1 + asked)
+        requests.look(asked, ended(*times[-20:]), is_active=True)
+        assert requests.complete >= asked - 6
+    assert requests.complete < 30
