@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -52,11 +53,11 @@ class ProgramStatus:
         return SaveProgress(progress["done"], progress["location"], progress["failure"])
 
     def list_failures(self) -> list[JobException]:
-        """Newest first. The last line of a program's output mostly says what went wrong."""
+        """Newest first."""
         failures = []
         for at_ms, why, log in reversed(self.failures):
-            last = log.rstrip().rpartition("\n")[2]
-            reason = cut(f"{why}: {last}" if last else why)
+            line = _pick_line(log)
+            reason = cut(f"{why}: {line}" if line else why)
             failures.append(JobException(at_ms, "ProgramFailure", log or why, reason=reason))
         return failures
 
@@ -95,6 +96,15 @@ class ProgramStatus:
         return {f"{PROGRAM}.{name}": float(value) for name, value in values.items()}
 
 
+def _pick_line(log: str) -> str:
+    """The line of a program's output that says what went wrong: the last one that begins as errors
+    of speck's own do, else the last one that is no frame of a Java stack trace."""
+    lines = [line for line in log.splitlines() if line.strip() and not _FRAME.match(line)]
+    own = (line for line in reversed(lines) if line.startswith("cannot "))
+    return next(own, lines[-1] if lines else "")
+
+
+_FRAME = re.compile(r"\s+(at \S+\(|\.\.\. \d+ (more|common frames))")
 _OF_TASK = (
     *("busy_ms", "idle_ms", "back_pressured_ms", "records_in", "records_out"),
     *("bytes_in", "bytes_out"),

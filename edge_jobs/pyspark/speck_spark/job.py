@@ -21,9 +21,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from speck_spark.arguments import CONTRACT, ArgumentFaultError, Arguments
 from speck_spark.cluster import NotSharedError, hand_over_secret, require_shared
+from speck_spark.failures import explaining
 from speck_spark.reporting import Progress, Reporter, Requests, describe_links, read_links
 from speck_spark.session import configure
-from speck_spark.states import StateNumber
+from speck_spark.states import Checkpoint, StateNumber
 
 _TICK_S = 0.1
 _END_S = 30.0
@@ -83,16 +84,26 @@ class SpeckJob:
 
     def run(self, rows: DataFrame, mode: str = "append") -> None:
         """Publish the column `value` of rows, bytes or text, to the sink link until the program is
-        asked to end. Raises what the query raises."""
-        self._links.openSink(self.checkpoint, self.options)
-        writer = rows.writeStream.format("speck").options(**self.options).outputMode(mode)
-        self.run_query(self._start(writer))
+        asked to end. Ends the program with a message if the query fails."""
+        with explaining():
+            self._require_fit()
+            self._links.openSink(self.checkpoint, self.options)
+            writer = rows.writeStream.format("speck").options(**self.options).outputMode(mode)
+            self.run_query(self._start(writer))
 
     def run_batches(self, rows: DataFrame, store: Callable[[DataFrame, int], None]) -> None:
         """Give each batch of rows, with its number, to `store` instead of the sink link, until the
         program is asked to end. A batch that was broken off comes again under its number, and of a
-        link with the same records. Raises what `store` and the query raise."""
-        self.run_query(self._start(rows.writeStream.foreachBatch(store)))
+        link with the same records. Ends the program with a message if `store` or Spark fails."""
+        with explaining():
+            self._require_fit()
+            self.run_query(self._start(rows.writeStream.foreachBatch(store)))
+
+    def _require_fit(self) -> None:
+        """Spark goes on with as many parts of state as there were, whatever is asked for."""
+        width = int(self.spark.conf.get("spark.sql.shuffle.partitions") or 0)
+        if (fault := Checkpoint(Path(self.checkpoint)).find_fault(width)) is not None:
+            sys.exit(fault)
 
     def _start(self, writer: DataStreamWriter) -> StreamingQuery:
         return (
@@ -104,12 +115,13 @@ class SpeckJob:
 
     def run_query(self, query: StreamingQuery) -> None:
         """The same for a query with another sink, which was started with `checkpoint`."""
-        try:
-            self._supervise(query)
-        finally:
-            query.stop()
-            self._links.close(self.checkpoint)
-            self.spark.stop()
+        with explaining():
+            try:
+                self._supervise(query)
+            finally:
+                query.stop()
+                self._links.close(self.checkpoint)
+                self.spark.stop()
 
     # -- inside
 

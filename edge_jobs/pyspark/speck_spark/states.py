@@ -1,10 +1,15 @@
-"""What is known of a job's state without Spark."""
+"""What is known of a job's state without Spark: its number, and for what parallelism it is."""
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+_PARTITIONS = "spark.sql.shuffle.partitions"
 
 
 class StateNumber:
@@ -24,3 +29,41 @@ class StateNumber:
                 os.fsync(out.fileno())
             fresh.rename(self._file)
             self._number += 1
+
+
+class Checkpoint:
+    """Spark's checkpoint of a query as the last run has left it; there may be none."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        logs = folder / "offsets"
+        names = [each.name for each in logs.iterdir()] if logs.is_dir() else []
+        numbers = [int(name) for name in names if name.isdecimal()]
+        lines = (logs / str(max(numbers))).read_text().splitlines() if numbers else []
+        self._conf = _read_conf(lines[1]) if len(lines) > 1 else {}
+
+    @property
+    def partitions(self) -> int | None:
+        """The parts of its state; None: it has no state."""
+        state = self._folder / "state"
+        has_state = state.is_dir() and any(each.name.isdecimal() for each in state.iterdir())
+        text = str(self._conf.get(_PARTITIONS, ""))
+        return int(text) if has_state and text.isdecimal() else None
+
+    def find_fault(self, width: int) -> str | None:
+        """Why a query of parallelism `width` cannot go on in it."""
+        partitions = self.partitions
+        if partitions is None or partitions == width:
+            return None
+        return (
+            f"cannot go on from its checkpoint with parallelism {width}: its state was made with"
+            f" parallelism {partitions}, which cannot be changed; describe it so, or let the job"
+            " begin anew with upgrade: stateless"
+        )
+
+
+def _read_conf(line: str) -> Mapping[str, Any]:
+    with suppress(ValueError, AttributeError):
+        conf = json.loads(line).get("conf", {})
+        return conf if isinstance(conf, dict) else {}
+    return {}

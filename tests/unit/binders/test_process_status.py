@@ -69,3 +69,25 @@ def test_what_a_runner_cannot_do_is_a_note() -> None:
 def test_without_an_agent_there_is_no_runner() -> None:
     with pytest.raises(UnreachableError, match="its site has no agent"):
         ProcessEngine(Target("")).view()
+
+
+@pytest.mark.parametrize(
+    ("log", "reason"),
+    [
+        ("started\nValueError: x", "it ended with status 1: ValueError: x"),
+        ("", "it ended with status 1"),
+        (
+            "java.lang.Error: a\n\tat a.B.c(B.java:1)\nCaused by: java.io.IOException: full\n"
+            "\tat a.B.d(B.java:2)\n\t... 1 more\n",
+            "it ended with status 1: Caused by: java.io.IOException: full",
+        ),
+        (
+            "Traceback (most recent call last):\ncannot go on: full\n26/11/28 ERROR Hook: late\n",
+            "it ended with status 1: cannot go on: full",
+        ),
+    ],
+)
+def test_the_reason_of_a_failure_is_the_line_that_says_most(log: str, reason: str) -> None:
+    run = {**RUN, "failures": [[5, "it ended with status 1", log]]}
+    (failure,) = parse_status({**STATUS, "runs": {"a": run}}).programs["a"].list_failures()
+    assert failure.reason == reason
