@@ -9,7 +9,7 @@ from pathlib import Path
 
 from binders.process.engine import ProcessEngine
 from binders.process.status import RunnerStatus
-from speck.binding import Artifact, ArtifactKind, EngineCapability, Submission
+from speck.binding import Artifact, ArtifactKind, EngineCapability, EngineLimits, Submission
 from speck.errors import UnreachableError
 from speck.model.observation import EngineView
 
@@ -26,6 +26,10 @@ class SparkEngine(ProcessEngine):
     artifact_kinds = frozenset({ArtifactKind.PYFILE})
     machine_memory_mb: int | None = 4096
     """A job takes 1 to 2 GB, beside a broker and the system."""
+
+    limits = EngineLimits(start_s=600.0, stop_idle_s=120.0)
+    """A session takes minutes to start on a busy machine, and a program reports no progress of a
+    stop: it lets the batch under way end."""
 
     def view(self) -> EngineView:
         view, status = super().view(), self._status()

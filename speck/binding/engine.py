@@ -88,6 +88,16 @@ class EngineEnd:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class EngineLimits:
+    """How long an engine of a kind may take, in seconds: until a job that it has accepted runs, and
+    without progress while it stops one with its state. The defaults are Flink's: a Raspberry Pi
+    unpacks and compiles slowly."""
+
+    start_s: float = 180.0
+    stop_idle_s: float = 30.0
+
+
 class StreamEngine(Protocol):
     """A site's stream engine. Every call has a time limit and raises only SpeckErrors.
 

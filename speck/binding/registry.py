@@ -10,7 +10,7 @@ from speck.agent.layout import StateLayout
 from speck.binding.artifacts import Artifact, Judgement
 from speck.binding.broker import MessageBroker
 from speck.binding.capabilities import BROKER_CALLS, ENGINE_CALLS, Guard
-from speck.binding.engine import StreamEngine
+from speck.binding.engine import EngineLimits, StreamEngine
 from speck.binding.links import LinkClient, Login
 from speck.binding.programs import CalibrationProgram
 from speck.binding.target import Target
@@ -80,6 +80,13 @@ def machine_memory_mb(kind: str) -> int | None:
     their class), as it is sold with; None: any does. Raises PermanentError for an unknown kind."""
     memory_mb: int | None = getattr(find_binder(ENGINES, kind), "machine_memory_mb", None)
     return memory_mb
+
+
+def engine_limits(kind: str) -> EngineLimits:
+    """How long engines of a kind may take (`limits` of their class). Raises PermanentError for an
+    unknown kind."""
+    limits: EngineLimits = getattr(find_binder(ENGINES, kind), "limits", EngineLimits())
+    return limits
 
 
 def has_own_process(kind: str) -> bool:

@@ -96,6 +96,10 @@ class Claim:
         memory_mb = self.find_memory_mb(settings)
         return None if memory_mb is None else memory_mb << 20
 
+    def find_stop_s(self, settings: Settings) -> float:
+        """How many seconds the program may take to end."""
+        return settings.spark_stop_s if self.has_spark else settings.stop_s
+
 
 @dataclass(frozen=True, slots=True)
 class Record:

@@ -178,7 +178,8 @@ class Program:
         if now - self._began > _STEADY_S:
             self._backoff_s = self._settings.retry_first_s
         self._answer_saves()
-        if self.record.wanted == "stop" and now - self._asked_at > self._settings.stop_s:
+        stop_s = self.claim.find_stop_s(self._settings)
+        if self.record.wanted == "stop" and now - self._asked_at > stop_s:
             self._is_late = True
             self.members.kill(self.record.session)
         if now - self._looked >= _LOOK_S:
@@ -256,7 +257,8 @@ class Program:
             most = self.claim.find_memory_mb(self._settings)
             return f"it used more than {most} MB of memory; give it more with memory_mb"
         if self._is_late:
-            return f"it did not end within {self._settings.stop_s:g} s of SIGTERM"
+            stop_s = self.claim.find_stop_s(self._settings)
+            return f"it did not end within {stop_s:g} s of SIGTERM"
         return run.explain()
 
     def _list_failures(self, reason: str) -> list[Failure]:

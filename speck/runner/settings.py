@@ -22,7 +22,8 @@ class Settings:
 
     `spark_jar` is the connector for Spark: with it jobs of engines of kind `spark` run, too, each
     with `spark_memory_mb` unless the job says otherwise, and at `spark_master`, a standalone
-    cluster (None: each in a Spark of its own), whose secret is in `spark_secret_file`.
+    cluster (None: each in a Spark of its own), whose secret is in `spark_secret_file`. These may
+    take `spark_stop_s` to end: a batch under way ends first, and a session takes long to close.
     """
 
     state_folder: Path
@@ -42,3 +43,4 @@ class Settings:
     spark_memory_mb: int = 2048
     spark_master: str | None = None
     spark_secret_file: Path | None = None
+    spark_stop_s: float = 110.0

@@ -80,7 +80,7 @@ class ComingUp:
         self.state, self.missing_since = job.state, None
         if is_new and (job.state is RunState.RUNNING or job.state.terminal):
             return True
-        is_overdue = now - self.began > self.context.patience.start_s
+        is_overdue = now - self.began > self._limit_s
         return is_overdue or now - self.asked_at > self.context.patience.start_ask_s
 
     def _look(self) -> Outcome:
@@ -97,7 +97,7 @@ class ComingUp:
         if self.state is RunState.RUNNING:
             if not is_slow or self._is_connected():
                 return confirm(self.context, self.incarnation)
-            if took > self.context.patience.start_s:
+            if took > self._limit_s:
                 raise PermanentError(self._explain_disconnection())
             return self._wait()
         if not self.has_compared:
@@ -109,13 +109,17 @@ class ComingUp:
             self.failures = self._engine.exceptions(self.operation.engine_job_id)
         if count_equal(self.failures) >= MOST_EQUAL:
             return self._give_up(_describe(self.failures))
-        if took > self.context.patience.start_s:
+        if took > self._limit_s:
             return self._end_overdue()
         return self._wait()
 
     @property
     def _engine(self) -> StreamEngine:
         return self.context.connections.engine_of(self.operation.job.engine)
+
+    @property
+    def _limit_s(self) -> float:
+        return self.context.find_limits(self.operation.job.engine).start_s
 
     def _end(self) -> Done:
         """It has ended, or its engine has forgotten it."""

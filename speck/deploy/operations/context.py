@@ -6,7 +6,14 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from speck.binding import Artifact, StateKeeper, Submission
+from speck.binding import (
+    Artifact,
+    EngineLimits,
+    StateKeeper,
+    Submission,
+    engine_limits,
+    find_taker,
+)
 from speck.clock import Clock
 from speck.deploy.locks import NamedLocks, SessionLocks
 from speck.deploy.operations.gathering import Gathering
@@ -118,6 +125,15 @@ class Context:
         if known is None:
             raise PermanentError(f"cannot find where {job_name} runs: it was removed; apply again")
         return known.job.engine
+
+    def find_limits(self, engine: EngineAt) -> EngineLimits:
+        """How long an engine may take."""
+        taker = find_taker(self.connections.site(engine.site).spe, engine.artifact)
+        limits, patience = engine_limits(taker.kind), self.patience
+        return EngineLimits(
+            limits.start_s if patience.start_s is None else patience.start_s,
+            limits.stop_idle_s if patience.stop_idle_s is None else patience.stop_idle_s,
+        )
 
     def find_session(self, job: Job) -> Session | None:
         """The session with which a job reads its link, as stored."""

@@ -61,9 +61,10 @@ Outcome = Done | Waiting
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Time limits in seconds; docs/planning.md gives the reason for each."""
+    """Time limits in seconds; docs/planning.md gives the reason for each. None: as long as the
+    binder of the engine says."""
 
-    start_s: float = 180.0
+    start_s: float | None = None
     start_ask_s: float = 1.0
     connect_s: float = 8.0
     forgotten_s: float = 10.0
@@ -71,7 +72,7 @@ class Patience:
     cancel_s: float = 300.0
     stop_s: float = 1800.0
     stop_starting_s: float = 10.0
-    stop_idle_s: float = 30.0
+    stop_idle_s: float | None = None
     stop_sink_idle_s: float = 10.0
     stop_poll_s: float = 1.0
     drain_idle_s: float = 60.0

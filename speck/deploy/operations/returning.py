@@ -43,7 +43,7 @@ def come_back(context: Context, operation: Return) -> Outcome:
             newest.job.engine,
             lambda jobs: _is_over(jobs, newest.engine_job_id),
             lambda: come_back(context, operation),
-            context.patience.start_s,
+            context.find_limits(newest.job.engine).start_s,
             lambda: f"cannot bring {operation.job_name} back: {newest.job.site} still lists it",
         )
     else:

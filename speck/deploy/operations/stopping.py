@@ -177,8 +177,8 @@ class Stopping:
         patience, idle = self.context.patience, self.polled_at - self.since
         if self.polled_at - self.began > patience.stop_s:
             return f"it did not finish in {patience.stop_s:.0f} s"
-        if idle > patience.stop_idle_s:
-            return f"it made no progress for {patience.stop_idle_s:.0f} s"
+        if idle > (limit_s := self.context.find_limits(self._where).stop_idle_s):
+            return f"it made no progress for {limit_s:.0f} s"
         if idle > patience.stop_sink_idle_s and not self._sink_answers():
             return "the broker of its sink does not answer"
         return None

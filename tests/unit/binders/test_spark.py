@@ -153,3 +153,10 @@ def test_the_memory_of_a_job_follows_from_its_kind_unless_it_names_it() -> None:
     assert Claim("a", "a", engine="spark").find_memory_mb(settings) == 900
     named = Claim("a", "a", args=("--memory-mb", "700"), engine="spark")
     assert named.find_memory_mb(settings) == 700
+
+
+def test_a_program_with_spark_may_take_longer_to_end_but_no_longer_than_the_service_waits() -> None:
+    settings = Settings(Path("state"), stop_s=1, spark_stop_s=2)
+    assert Claim("a", "a").find_stop_s(settings) == 1
+    assert Claim("a", "a", engine="spark").find_stop_s(settings) == 2
+    assert Settings(Path("state")).spark_stop_s < SparkEngine.limits.stop_idle_s
