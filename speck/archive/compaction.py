@@ -14,7 +14,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime, time, timedelta
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from speck.archive.files import (
     COMPACT,
     SOURCES,
+    STAGING,
     list_by_folder,
     list_replaced,
     list_tables,
@@ -63,12 +64,24 @@ def compact(storage: Storage, today: date) -> CompactionReport:
                 return report
             for table in tables:
                 _compact_table(storage, table, today, report)
+            _remove_abandoned(storage, today)
     except OSError as error:
         raise TransientError(
             f"cannot compact the archive {storage}: {describe_error(error)}; {storage.advice} and"
             " run it again: nothing is lost"
         ) from error
     return report
+
+
+def _remove_abandoned(storage: Storage, today: date) -> None:
+    """What runs of jobs were writing when they were killed; whatever was written since yesterday
+    may still be under way."""
+    since = datetime.combine(today - timedelta(days=1), time(), UTC)
+    storage.finish_removals(STAGING)
+    for name in storage.list_folders(STAGING):
+        files = storage.list_files(f"{STAGING}/{name}")
+        if files and max(file.version for file in files) < since.timestamp() * 1e9:
+            storage.remove_folder(f"{STAGING}/{name}")
 
 
 def _compact_table(storage: Storage, table: str, today: date, report: CompactionReport) -> None:

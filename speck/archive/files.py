@@ -25,6 +25,9 @@ COMPACT = "compact-"
 SOURCES = "speck.sources"
 """Metadata of such a file: the names of the others, which count no longer."""
 
+STAGING = ".writing"
+"""The folder in which each run of a job has one for the files that it is writing."""
+
 _BATCH = re.compile(r"batch-([0-9a-f]+)-(\d+)-[0-9a-f]+-\d+\.parquet")
 _DAY = re.compile(r"day=(\d{4}-\d{2}-\d{2})")
 

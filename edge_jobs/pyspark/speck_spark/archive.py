@@ -2,12 +2,12 @@
 `<table>/day=YYYY-MM-DD/site=<site>/`.
 
 A file is named after the query, the batch and what the batch has read:
-`batch-<query>-<batch>-<digest>-<n>.parquet`. It is written below a hidden folder and renamed when it
-is complete, so that nobody reads half of it. A batch that is run again finds its names and leaves
-what is there: the source gives it the same records in the same order. The query's id is part of its
-checkpoint, so that a job that has moved goes on under it, and one that begins anew has another. The
-digest keeps records apart if a query goes back to an older checkpoint and reads others under the
-same numbers.
+`batch-<query>-<batch>-<digest>-<n>.parquet`. It is written below a hidden folder and renamed when
+it is complete, so that nobody reads half of it; each run of a job has a hidden folder of its own. A
+batch that is run again finds its names and leaves what is there: the source gives it the same
+records in the same order. The query's id is part of its checkpoint, so that a job that has moved
+goes on under it, and one that begins anew has another. The digest keeps records apart if a query
+goes back to an older checkpoint and reads others under the same numbers.
 
 A row has three columns besides its own, which together name it: `writer` (the query), `batch` and
 `position` in that.
@@ -16,6 +16,7 @@ A row has three columns besides its own, which together name it: `writer` (the q
 from __future__ import annotations
 
 import json
+import secrets
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
@@ -25,7 +26,8 @@ from pyspark.sql import functions as f
 from speck_spark.places import Place
 
 STAGING = ".writing"
-"""The folder of files that are not complete, one below it for each query."""
+"""The folder of files that are not complete, one below it for each run of a query: where a site is
+cut off, two may run at once. `speck batch compact` removes what killed ones have left there."""
 
 
 class Archive:
@@ -46,11 +48,16 @@ class Archive:
         self._table = table
         self._checkpoint = checkpoint
         self._read = read
+        self._run = secrets.token_hex(4)
+
+    def find_staging(self, writer: str) -> str:
+        """Where this run writes the files of a query."""
+        return f"{STAGING}/{writer}-{self._run}"
 
     def store(self, records: DataFrame, batch: int) -> None:
         """Store a batch; all of it is in its place when this returns."""
         writer = read_query_id(self._checkpoint)
-        staging = f"{STAGING}/{writer}"
+        staging = self.find_staging(writer)
         numbered = records.select(
             "*",
             f.lit(writer).alias("writer"),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import fcntl
-from datetime import date
+import os
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from speck.archive.compaction import REPEATABLE, compact
-from speck.archive.files import list_files, open_archive, parse_batch, parse_day
+from speck.archive.files import STAGING, list_files, open_archive, parse_batch, parse_day
 from speck.errors import InvalidError, NotFoundError, TransientError
 from speck.metrics.dataset.local import Disk, LocalStorage
 from speck.metrics.dataset.reading import LOCK
@@ -70,6 +71,21 @@ def test_what_a_joined_file_replaces_counts_no_longer(root: Path) -> None:
     assert read_rows(LocalStorage(root)) == list(range(20))
     compact(LocalStorage(root), TODAY)
     assert len(names_of(root, OLD)) == 1 + REPEATABLE
+
+
+def test_what_killed_runs_were_writing_is_removed_but_not_what_may_be_under_way(root: Path) -> None:
+    midnight = datetime(2026, 11, 27, tzinfo=UTC).timestamp()
+    for name, at in (("a-1", midnight - 1), ("a-2", midnight)):
+        for part in ("_temporary/0/part-0.parquet", "part-1.parquet"):
+            file = root / STAGING / name / part
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+            os.utime(file, (at, at))
+    os.utime(root / STAGING / "a-2/part-1.parquet", (0, 0))
+    (root / STAGING / "b-3").mkdir()
+    for _ in range(2):
+        compact(LocalStorage(root), TODAY)
+        assert sorted(each.name for each in (root / STAGING).iterdir()) == ["a-2", "b-3"]
 
 
 def test_a_damaged_file_is_named_and_stays(root: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from speck_spark.archive import publish, read_query_id
+from speck_spark.archive import Archive, publish, read_query_id
 from speck_spark.arguments import ArgumentFaultError
 from speck_spark.places import LocalPlace, open_place
 
@@ -81,6 +81,15 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ArgumentFaultError, match=r"^cannot use --target .*: .*Not a directory"):
         open_place(NO_SPARK, f"file:{tmp_path}/file/folder")
+
+
+def test_two_runs_of_a_query_do_not_write_in_one_folder(tmp_path: Path) -> None:
+    """Where its site was cut off, a job may run twice for a moment."""
+    place = LocalPlace(tmp_path)
+    runs = [Archive(place, "detections", tmp_path, lambda rows: rows) for _ in range(2)]
+    one, other = (each.find_staging("5f") for each in runs)
+    assert one != other
+    assert {each.rpartition("-")[0] for each in (one, other)} == {STAGED}
 
 
 def test_a_query_is_known_by_the_id_in_its_checkpoint(tmp_path: Path) -> None:
