@@ -9,9 +9,19 @@ from pathlib import Path
 
 from binders.process.engine import ProcessEngine
 from binders.process.status import RunnerStatus
-from speck.binding import Artifact, ArtifactKind, EngineCapability, EngineLimits, Submission
+from speck.binding import (
+    Artifact,
+    ArtifactKind,
+    Checkpointing,
+    EngineCapability,
+    EngineLimits,
+    Submission,
+)
 from speck.errors import UnreachableError
 from speck.model.observation import EngineView
+
+_PARTITIONS = "state_partitions"
+"""The counter in the report of a program of `speck_spark` whose query has a state."""
 
 
 class SparkEngine(ProcessEngine):
@@ -34,6 +44,13 @@ class SparkEngine(ProcessEngine):
     def view(self) -> EngineView:
         view, status = super().view(), self._status()
         return EngineView(f"Spark {status.spark}, {view.version}", view.slots, view.jobs)
+
+    def checkpointing(self, engine_job_id: str) -> Checkpointing | None:
+        checkpointing = super().checkpointing(engine_job_id)
+        if checkpointing is None:
+            return None
+        counters = self._known("read", engine_job_id).report.get("counters", {})
+        return replace(checkpointing, parallelism=counters.get(_PARTITIONS))
 
     def resend(self, submission: Submission) -> None:
         self.submit(replace(submission, artifact=_resend_program(), entry=""))

@@ -25,12 +25,15 @@ class SavedState:
 class Checkpointing:
     """How a running job takes checkpoints: its interval (None: it takes none) and the newest
     completed one (None: none yet), which ended at `completed_ms` of the engine's clock. `folder` is
-    the URI of the folder that holds it, as the engine reports it: a job may have set its own."""
+    the URI of the folder that holds it, as the engine reports it: a job may have set its own.
+    `parallelism` is that of its state if it can go on with no other (None: with any, as far as is
+    known)."""
 
     interval_s: float | None
     completed_id: int | None = None
     completed_ms: int | None = None
     folder: str | None = None
+    parallelism: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

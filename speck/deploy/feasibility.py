@@ -6,6 +6,7 @@ Step 7 of `speck.deploy.admission`: problems of the description, before anything
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from speck.binding import BrokerCapability, EngineCapability, StateKeeper, find_taker
 from speck.deploy.capabilities import find_lacking, keeps_no_sessions, name_engine
@@ -32,11 +33,12 @@ class Feasibility:
     def find_problems(
         self, composition: Composition, inventory: Inventory, description: CompositionDescription
     ) -> list[Problem]:
-        """Machines that are too small, state that cannot be transferred, capabilities and secrets
-        that are missing."""
+        """Machines that are too small, state that cannot be transferred or has another parallelism,
+        capabilities and secrets that are missing."""
         return [
             *self._find_small_machines(composition, inventory, description),
             *self._find_stuck_state(composition, inventory, description),
+            *self._find_fixed_state(composition, inventory),
             *self._find_missing_capabilities(composition, inventory),
             *self._find_missing_secrets(composition),
         ]
@@ -87,6 +89,37 @@ class Feasibility:
                     )
                     problems.append(Problem(f"jobs[{index}].{field}", fault))
         return problems
+
+    def _find_fixed_state(self, composition: Composition, inventory: Inventory) -> list[Problem]:
+        """Find jobs with a state that can go on with its own parallelism only. An engine that does
+        not answer refuses them at their start."""
+        problems = []
+        for index, job in enumerate(composition.jobs):
+            before = inventory.jobs.get(job.job_name)
+            if (
+                before is None
+                or before.job.parallelism == job.parallelism
+                or job.upgrade is not Upgrade.SAVEPOINT
+                or not before.has_state
+            ):
+                continue
+            fixed = self._find_parallelism(before)
+            if fixed is not None and fixed != job.parallelism:
+                fault = (
+                    f"cannot run {job.job_name} with parallelism {job.parallelism}: its state was"
+                    f" made with parallelism {fixed}, which its engine cannot change; describe it"
+                    " so, or set upgrade: stateless"
+                )
+                problems.append(Problem(f"jobs[{index}].parallelism", fault))
+        return problems
+
+    def _find_parallelism(self, incarnation: Incarnation) -> int | None:
+        with suppress(SpeckError):
+            engine = self._connections.engine_of(incarnation.job.engine)
+            if EngineCapability.STATE in engine.capabilities:
+                checkpointing = engine.checkpointing(incarnation.engine_job_id)
+                return checkpointing.parallelism if checkpointing is not None else None
+        return None
 
     def _explain_no_transfer(
         self,

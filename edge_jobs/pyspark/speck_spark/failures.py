@@ -12,8 +12,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from py4j.java_gateway import JavaObject
-from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
+from py4j.java_gateway import JavaObject  # type: ignore[import-untyped]
+from py4j.protocol import (  # type: ignore[import-untyped]
+    Py4JError,
+    Py4JJavaError,
+    Py4JNetworkError,
+)
 from pyspark.errors import PySparkException
 from pyspark.errors.exceptions.captured import CapturedException
 

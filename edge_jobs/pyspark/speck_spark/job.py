@@ -166,6 +166,7 @@ class SpeckJob:
             time.sleep(_TICK_S / 10)
 
     def _report(self, progress: Progress, *, is_ready: bool, request: int) -> None:
+        partitions = Checkpoint(Path(self.checkpoint)).partitions
         self._reporter.write(
             ready=is_ready,
             request=request,
@@ -178,6 +179,7 @@ class SpeckJob:
                 **progress.counters,
                 "state_rows": progress.state_rows,
                 "state_memory_bytes": progress.state_bytes,
+                **({"state_partitions": partitions} if partitions is not None else {}),
             },
             **describe_links(read_links(self._links.describe(self.checkpoint))),
         )

@@ -8,13 +8,23 @@ import shutil
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 from uuid import uuid4
 
 import pytest
 
 from binders.process.engine import ProcessEngine
 from binders.spark.engine import SparkEngine
-from speck.binding import Artifact, ArtifactKind, Submission, Target, artifact_kinds
+from speck.binding import (
+    AgentChannel,
+    Artifact,
+    ArtifactKind,
+    Checkpointing,
+    Submission,
+    Target,
+    artifact_kinds,
+)
 from speck.errors import EngineRefusedError, PermanentError, UnreachableError
 from speck.model.observation import RunState
 from speck.runner.claims import Claim
@@ -22,6 +32,7 @@ from speck.runner.settings import Settings
 from speck.runner.spark import find_spark
 from tests.channels import LocalChannel
 from tests.runners import PROGRAMS, LocalRunner
+from tests.unit.binders.test_process_status import RUN, STATUS
 from tests.waiting import wait_for
 
 ASKS = """
@@ -153,6 +164,16 @@ def test_the_memory_of_a_job_follows_from_its_kind_unless_it_names_it() -> None:
     assert Claim("a", "a", engine="spark").find_memory_mb(settings) == 900
     named = Claim("a", "a", args=("--memory-mb", "700"), engine="spark")
     assert named.find_memory_mb(settings) == 700
+
+
+def test_the_parallelism_of_a_state_is_what_its_program_reports() -> None:
+    def look(**counters: int) -> Checkpointing | None:
+        run = {**RUN, "engine": "spark", "report": {"interval_ms": 500, "counters": counters}}
+        agent = SimpleNamespace(status=lambda: {**STATUS, "spark": "4.3.0", "runs": {"a": run}})
+        return SparkEngine(Target("", agent=cast(AgentChannel, agent))).checkpointing("a")
+
+    assert look() == Checkpointing(0.5, 3, 5)
+    assert look(state_partitions=2) == Checkpointing(0.5, 3, 5, parallelism=2)
 
 
 def test_a_program_with_spark_may_take_longer_to_end_but_no_longer_than_the_service_waits() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
 from binders.memory import MemoryEngine, World
-from speck.binding import BrokerCapability, EngineCapability, Submission
+from speck.binding import BrokerCapability, Checkpointing, EngineCapability, Submission
 from speck.errors import ConflictError, InvalidError, UnreachableError
 from speck.model.site import AgentReport
 from speck.service import Service
@@ -174,6 +175,33 @@ def test_a_state_is_read_only_by_engines_of_the_kind_that_has_written_it(service
             "an engine of kind loom cannot read its state, which one of kind memory has written;"
             " set upgrade: stateless"
         )
+
+
+def test_a_state_that_goes_on_with_its_own_parallelism_only_is_not_stopped_for_another(
+    service: Service,
+) -> None:
+    original = MemoryEngine.checkpointing
+
+    def checkpointing(self: MemoryEngine, engine_job_id: str) -> Checkpointing | None:
+        known = original(self, engine_job_id)
+        return known and replace(known, parallelism=1)
+
+    assert service.compositions.apply(composition(job_body("A")), DONE).state == "done"
+    wider = composition(job_body("A", parallelism=2))
+    with patch.object(MemoryEngine, "checkpointing", checkpointing):
+        for request in (DRY, DONE):
+            with pytest.raises(InvalidError) as error:
+                service.compositions.apply(wider, request)
+            (problem,) = error.value.problems
+            assert problem.path == "jobs[0].parallelism"
+            assert problem.message == (
+                "cannot run A with parallelism 2: its state was made with parallelism 1, which its"
+                " engine cannot change; describe it so, or set upgrade: stateless"
+            )
+        anew = composition(job_body("A", parallelism=2, upgrade="stateless"))
+        assert service.compositions.apply(anew, DRY).plan
+        engine("edge-a").unreachable = True
+        assert service.compositions.apply(wider, DRY).plan
 
 
 def report_memory(service: Service, site: str, gib: float) -> None:
