@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import SparkSession
 
-_SETTINGS = {
+SETTINGS = {
     # what is acknowledged at a broker must outlive a power failure
     "spark.sql.streaming.checkpointFileManagerClass": "io.speck.spark.files.SyncedFileManager",
 }
@@ -12,6 +12,6 @@ _SETTINGS = {
 
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """The builder, with what jobs need."""
-    for name, value in _SETTINGS.items():
+    for name, value in SETTINGS.items():
         builder = builder.config(name, value)
     return builder

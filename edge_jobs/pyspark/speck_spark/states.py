@@ -36,11 +36,7 @@ class Checkpoint:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        logs = folder / "offsets"
-        names = [each.name for each in logs.iterdir()] if logs.is_dir() else []
-        numbers = [int(name) for name in names if name.isdecimal()]
-        lines = (logs / str(max(numbers))).read_text().splitlines() if numbers else []
-        self._conf = _read_conf(lines[1]) if len(lines) > 1 else {}
+        self._conf = _read_conf(folder / "offsets")
 
     @property
     def partitions(self) -> int | None:
@@ -62,8 +58,11 @@ class Checkpoint:
         )
 
 
-def _read_conf(line: str) -> Mapping[str, Any]:
-    with suppress(ValueError, AttributeError):
-        conf = json.loads(line).get("conf", {})
+def _read_conf(log: Path) -> Mapping[str, Any]:
+    """The settings that Spark keeps with a query, of its newest batch."""
+    with suppress(OSError, ValueError, AttributeError, IndexError):
+        numbers = [int(each.name) for each in log.iterdir() if each.name.isdecimal()]
+        metadata = (log / str(max(numbers))).read_text().splitlines()[1]
+        conf = json.loads(metadata).get("conf", {})
         return conf if isinstance(conf, dict) else {}
     return {}
