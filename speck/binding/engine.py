@@ -91,8 +91,8 @@ class EngineEnd:
 @dataclass(frozen=True, slots=True)
 class EngineLimits:
     """How long an engine of a kind may take, in seconds: until a job that it has accepted runs, and
-    without progress while it stops one with its state. The defaults are for a runtime that stays up,
-    on a Raspberry Pi, which unpacks and compiles slowly."""
+    without progress while it stops one with its state. The defaults are for a runtime that stays
+    up, on a Raspberry Pi, which unpacks and compiles slowly."""
 
     start_s: float = 180.0
     stop_idle_s: float = 30.0

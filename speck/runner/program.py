@@ -60,7 +60,7 @@ class Program:
         self.report = Report()
         self.members = Members(folder / "lease")
         self.state_folder = StateFolder(folder / "state", settings.renew_s)
-        self._settings = settings
+        self._settings, self._stop_s = settings, claim.find_stop_s(settings)
         self._shim: subprocess.Popen[bytes] | None = None
         self._due = self._began = self._asked_at = self._ended = 0.0
         self._looked = self._renewed = float("-inf")
@@ -178,8 +178,7 @@ class Program:
         if now - self._began > _STEADY_S:
             self._backoff_s = self._settings.retry_first_s
         self._answer_saves()
-        stop_s = self.claim.find_stop_s(self._settings)
-        if self.record.wanted == "stop" and now - self._asked_at > stop_s:
+        if self.record.wanted == "stop" and now - self._asked_at > self._stop_s:
             self._is_late = True
             self.members.kill(self.record.session)
         if now - self._looked >= _LOOK_S:
@@ -257,8 +256,7 @@ class Program:
             most = self.claim.find_memory_mb(self._settings)
             return f"it used more than {most} MB of memory; give it more with memory_mb"
         if self._is_late:
-            stop_s = self.claim.find_stop_s(self._settings)
-            return f"it did not end within {stop_s:g} s of SIGTERM"
+            return f"it did not end within {self._stop_s:g} s of SIGTERM"
         return run.explain()
 
     def _list_failures(self, reason: str) -> list[Failure]:
