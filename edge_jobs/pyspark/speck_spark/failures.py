@@ -29,7 +29,8 @@ _GONE = (
 _REST = re.compile(r"\n\s+at |\n=== Streaming Query ===")
 _OWN = re.compile(r"(?:^|: )(cannot .+)")
 _TRACEBACK = "Traceback (most recent call last)"
-_WORDS = re.compile(r"^\[STREAM_FAILED\] .*? terminated with exception: | SQLSTATE: \w{5}$")
+_GENERAL = re.compile(r"^\[STREAM_FAILED\] .*? terminated with exception: ")
+_STATE = re.compile(r"\s+SQLSTATE: \w{5}\b")
 _OPERATORS = re.compile(
     r"Stateful operators in the metadata: \[(.*?)\]; Stateful operators in current batch: \[(.*?)\]"
 )
@@ -94,10 +95,10 @@ def explain(messages: Sequence[str]) -> str:
 
 def _pick_line(message: str) -> str:
     """Its first line, or the last one of a traceback of Python."""
-    text = _REST.split(message, maxsplit=1)[0]
+    text = _STATE.sub("", _REST.split(message, maxsplit=1)[0])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     line = lines[-1 if _TRACEBACK in text else 0] if lines else ""
-    return _WORDS.sub("", line).strip()
+    return _GENERAL.sub("", line).strip()
 
 
 def _find_change(text: str) -> str | None:

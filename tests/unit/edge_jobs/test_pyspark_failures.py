@@ -43,6 +43,14 @@ PLAN = "\n=== Streaming Query ===\nIdentifier: a [id = 1]\nLogical Plan:\n+- can
             ["[UNRESOLVED_COLUMN] No column x. SQLSTATE: 42703"],
             "cannot go on: [UNRESOLVED_COLUMN] No column x.",
         ),
+        (
+            [
+                f"{FAILED}Job aborted: Lost task 0.0: PythonException: [PYTHON_EXCEPTION] OSError: x",
+                "[PYTHON_EXCEPTION] ZeroDivisionError: by zero: \nTraceback (most recent call last):\n"
+                '  File "a.py", line 2, in divide\nZeroDivisionError: by zero\n SQLSTATE: 38000',
+            ],
+            "cannot go on: ZeroDivisionError: by zero",
+        ),
         ([""], "cannot go on: Spark does not say why"),
         (
             [],
