@@ -45,8 +45,9 @@ PLAN = "\n=== Streaming Query ===\nIdentifier: a [id = 1]\nLogical Plan:\n+- can
         ),
         (
             [
-                f"{FAILED}Job aborted: Lost task 0.0: PythonException: [PYTHON_EXCEPTION] OSError: x",
-                "[PYTHON_EXCEPTION] ZeroDivisionError: by zero: \nTraceback (most recent call last):\n"
+                f"{FAILED}Job aborted: Lost task 0.0: PythonException: [PYTHON_EXCEPTION] Error: x",
+                "[PYTHON_EXCEPTION] ZeroDivisionError: by zero: \n"
+                "Traceback (most recent call last):\n"
                 '  File "a.py", line 2, in divide\nZeroDivisionError: by zero\n SQLSTATE: 38000',
             ],
             "cannot go on: ZeroDivisionError: by zero",
