@@ -118,7 +118,7 @@ final class LogStart {
             return new OffsetAndMetadata(place.offset(), place.leaderEpoch(), "");
         }
         boolean isKnown = isPlaceKept() || range.readBefore(); // but this part of it is not
-        boolean isHandedOver = range.handOver() != HandOver.NONE;
+        boolean isHandedOver = !range.handOver().equals(HandOver.NONE);
         boolean hasSeenSome = isKnown || isHandedOver;
         return new OffsetAndMetadata(hasSeenSome ? first.get(partition) : end.get(partition));
     }

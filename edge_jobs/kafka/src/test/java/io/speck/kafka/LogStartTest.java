@@ -36,7 +36,7 @@ class LogStartTest {
     private ReadingRange range = range(LogPosition.NONE, "");
 
     private static ReadingRange range(LogPosition position, String handedOver) {
-        HandOver taken = handedOver.isEmpty() ? HandOver.NONE : HandOver.parse(handedOver);
+        HandOver taken = HandOver.parse(handedOver);
         return new ReadingRange(taken, Until.EVER, position, !position.isNone());
     }
 
