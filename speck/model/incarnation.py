@@ -249,7 +249,9 @@ class Session:
     the new reader has started, so that the change can be undone. If several sessions follow one,
     it remembers the last of them. Those that read `beside` the successor do other work, and the
     old reader could not continue for them. A session that follows another is `whole` if it was
-    reserved before that one's reader was drained: it holds all that this reader has not taken.
+    reserved before that one's reader was drained: it holds all that this reader has not taken. One
+    that was `remade`, since its broker had lost it, before its own reader began may lack what came
+    meanwhile, until the reader before it is drained after that.
 
     `since` are the last numbers (producer, epoch, number) that the link's sinks had reported when
     the session was made: it holds only later messages. `fed_outside`: programs outside speck write
@@ -292,6 +294,7 @@ class Session:
     drained: bool = False
     beside: bool = False
     whole: bool = False
+    remade: bool = False
     since: tuple[tuple[str, int, int], ...] = ()
     fed_outside: bool = False
     job: Job | None = None

@@ -58,6 +58,9 @@ class HealthEvents:
             stall=memory.stall,
             failure=str(cause) if cause is not None else None,
             failures=max(cause.failures, memory.repairs) if cause is not None and loops else 0,
+            is_restarted=cause is not None
+            and cause.loops
+            and cause.engine_job_id == memory.engine_job_id,
             waits=memory.waits,
             was_stopped=True,
         )

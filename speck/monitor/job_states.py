@@ -10,11 +10,10 @@ from speck.deploy.changes import Changes, Running
 from speck.model.incarnation import Incarnation
 from speck.model.job import DesiredState, Job, JobDescription
 from speck.model.job_change import Action
-from speck.model.job_state import JobState
 from speck.model.plan_outline import OperationState
 from speck.monitor.board import Board
 from speck.monitor.change_errors import ChangeErrors
-from speck.monitor.judge import Facts, JobStatus, Work, judge
+from speck.monitor.judge import Facts, JobStatus, Work, is_stuck, judge
 from speck.spec.addresses import engine_address
 from speck.spec.job_files import ARTIFACT
 from speck.store.records import Records
@@ -89,8 +88,7 @@ class JobStates:
     def is_stuck(self, scope: str, incarnation: Incarnation) -> bool:
         """Whether an incarnation takes nothing: it is stalled, or its engine keeps restarting
         it."""
-        facts = self._gather(scope, None, incarnation, None, None)
-        return judge(facts).state in (JobState.STALLED, JobState.RESTARTING)
+        return is_stuck(self._gather(scope, None, incarnation, None, None))
 
     def _gather(
         self,

@@ -55,15 +55,17 @@ class JobFinding:
     """What the watch has found out about an incarnation in several polls.
 
     `stall` says why it makes no progress, `failure` why it failed last, `waits` what a repair waits
-    for. It has failed `failures` times if it is in a crash loop. `link_problem` says why it cannot
-    use a link; `link_stalls`: for long, though the brokers answer. `was_stopped`: it is over since
-    somebody stopped it at its engine with a savepoint, not since its sources have ended.
+    for. It has failed `failures` times if it is in a crash loop; `is_restarted`: as its engine
+    knows, not only since speck had to start it again. `link_problem` says why it cannot use a link;
+    `link_stalls`: for long, though the brokers answer. `was_stopped`: it is over since somebody
+    stopped it at its engine with a savepoint, not since its sources have ended.
     """
 
     engine_job_id: str = ""
     stall: str | None = None
     failure: str | None = None
     failures: int = 0
+    is_restarted: bool = False
     waits: str | None = None
     link_problem: str | None = None
     link_stalls: bool = False
@@ -112,6 +114,15 @@ def judge(facts: Facts) -> JobStatus:
         return JobStatus(state, facts.error or facts.finding.link_problem, 0, momentary)
     state = _judge_history(momentary, facts.finding)
     return JobStatus(state, _explain(facts), facts.finding.failures, momentary)
+
+
+def is_stuck(facts: Facts) -> bool:
+    """Whether a job takes nothing: it is stalled, or its engine keeps restarting it. One that speck
+    has started again, even several times, since its engine had died, takes what comes."""
+    status = judge(facts)
+    if status.state is not JobState.RESTARTING:
+        return status.state is JobState.STALLED
+    return status.momentary not in _UP or facts.finding.is_restarted
 
 
 _AT_ENGINE = {

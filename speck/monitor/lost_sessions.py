@@ -11,14 +11,16 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
 from speck.binding import Reservation
 from speck.deploy.capabilities import passes_reports
 from speck.deploy.changes import Changes
+from speck.deploy.locks import SessionLocks
+from speck.deploy.scheduler import THREADS, Scheduler
 from speck.model.change import ChangeState
 from speck.model.composition import visible_name
 from speck.model.engines import EngineAt
@@ -76,12 +78,18 @@ class _Repair:
 class LostSessions:
     """Notices lost sessions, restores them in threads of its own, and counts them."""
 
-    def __init__(self, records: Records, connections: Connections, changes: Changes):
+    def __init__(
+        self,
+        records: Records,
+        connections: Connections,
+        changes: Changes,
+        scheduler: Scheduler = THREADS,
+    ):
         self._records = records
         self._connections = connections
         self._changes = changes
         self._locks = changes.session_locks
-        self._pool = ThreadPoolExecutor(4, thread_name_prefix="sessions")
+        self._pool = scheduler.pool(4, "sessions")
         self._under_way: dict[str, Future[None]] = {}
         self._reserved: tuple[tuple[int, int], dict[_Key, Session]] = ((-1, -1), {})
         self._stored: frozenset[tuple[str, str]] = frozenset()
@@ -132,9 +140,8 @@ class LostSessions:
         self._renewals.keep_only(reserved)
         self._positions.store(now, polls, reserved)
         self._restarted_at |= dict.fromkeys(restarted, now)
-        for key in list(self._restored):
-            if key not in reserved:
-                self._restored.pop(key, None)
+        for key in {*self._restored} - reserved.keys():
+            self._restored.pop(key, None)
         self._missing_since = {
             key: at
             for key, at in self._missing_since.items()
@@ -269,6 +276,7 @@ class LostSessions:
                 return
             if self._is_left_to_others(scope, session, now - self._missing_since.get(key, now)):
                 return
+            _record_remade(self._records, self._locks, key)
             made = self._reserve(key, session, lost=True)
         self._restored[key] = now
         if made is not None:
@@ -283,15 +291,14 @@ class LostSessions:
             session = self._records.sessions.get(scope, client_id, site)
             if session is None or not session.reserved:
                 return
-            if self._is_running(scope):  # one that is blocked may be so for long
-                return
-            if not self._renewals.is_away(now, key, session):
+            if self._is_running(scope) or not self._renewals.is_away(now, key, session):
                 return
             made = self._reserve(key, session, lost=False)
         if made is None:
             return
         self._renewals.record(now, key, made)
         if not made.existed:
+            _record_remade(self._records, self._locks, key)
             self._count_loss(key, session, made)
 
     def _reserve(self, key: _Key, session: Session, *, lost: bool) -> Reservation | None:
@@ -368,6 +375,19 @@ class LostSessions:
                 composition=visible_name(scope),
             )
         )
+
+
+def _record_remade(records: Records, locks: SessionLocks, key: _Key) -> None:
+    """Store of the session of a reader that is to go on where another one ended, and has not begun,
+    that it was lost: what came since is in the other one's, and publishers outside speck do not
+    send it again."""
+    site, scope, client_id = key
+    with locks.writing[client_id]:
+        session = records.sessions.get(scope, client_id, site)
+        if session is None or session.begun or not (session.former or session.follows):
+            return
+        remade = replace(session, remade=True, whole=False)
+        records.write(records.sessions.put(scope, remade))
 
 
 def _release_at(

@@ -21,7 +21,7 @@ def put_begun(context: Context, job: Job, *, drained: bool = False) -> Batch:
     if session is None:
         return {}
     drained = (drained and not session.undrained) or session.drained
-    result = replace(session, job=job, begun=True, drained=drained)
+    result = replace(session, job=job, begun=True, drained=drained, remade=False)
     return context.records.sessions.put(context.scope, result) if result != session else {}
 
 

@@ -36,16 +36,26 @@ class DrainFollowers:
 
     def restore(self, view: BrokerView) -> None:
         """Make the sessions of followers again that a broker has lost which was killed before it
-        was stored that they are there: nobody would look for them. What came in between is taken by
-        the reader that is drained."""
+        was stored that they are there: nobody would look for them. What came until now, since they
+        were lost, is taken by the reader that is drained."""
         self._client_ids = self._list()
         topic = self._operation.link.topic
         for client_id in sorted(self._client_ids):
+            self._record_complete(client_id)
             if (client_id, topic) not in view.sessions:
                 records, site = self._context.records, self._operation.site
                 session = records.sessions.get(self._context.scope, client_id, site)
                 at = None if session is None else records.sessions.find_position(session)
                 self._context.connections.broker(site).reserve(client_id, topic, at=at)
+
+    def _record_complete(self, client_id: str) -> None:
+        """Store that a session lacks nothing but what the reader that is drained will take."""
+        context, sessions = self._context, self._context.records.sessions
+        with context.writing[client_id]:
+            session = sessions.get(context.scope, client_id, self._operation.site)
+            if session is not None and session.remade:
+                complete = replace(session, remade=False)
+                context.records.write(sessions.put(context.scope, complete))
 
     def record(self) -> None:
         """Store that sessions which were there when the drain began hold all that its reader has

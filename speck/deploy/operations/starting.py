@@ -100,7 +100,8 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
     its sinks wait for this reader. Otherwise the others' sessions get the messages, and with the
     reservation the sinks are asked to send again what they sent since. If the reader is to
     continue where another one ended, the other reader, whose session is older, first has to take
-    what came since. PermanentError is raised then, and the next plan lets it do so.
+    what came since: also if the lost one has been made again in the meantime. PermanentError is
+    raised then, and the next plan lets it do so.
     """
     job, records, scope = operation.job, context.records, context.scope
     client_id = context.source_client_id(job)
@@ -118,7 +119,9 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
     )
     with context.reserving[client_id]:
         made = broker.reserve(client_id, job.source.topic, at=at)
-    if made.existed or made.position:  # a log still holds what came meanwhile
+        session = records.sessions.get(scope, client_id, job.source_site) or session
+    is_complete = made.existed and not session.remade
+    if is_complete or made.position:  # a log still holds what came meanwhile
         return
     former = next((s for s in others if s.client_id == session.former), None)
     if former is None:
@@ -139,7 +142,7 @@ def _record_lost(context: Context, session: Session, former: Session) -> None:
         old = sessions.get(scope, former.client_id, former.site)
         if own is None or old is None:  # released meanwhile
             return
-        lost = replace(own, reserved=False, follows=old.client_id, former=None)
+        lost = replace(own, reserved=False, remade=False, follows=old.client_id, former=None)
         context.records.write(
             sessions.put(scope, lost), sessions.put(scope, replace(old, followed_by=None))
         )

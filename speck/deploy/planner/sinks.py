@@ -9,7 +9,7 @@ from speck.deploy.planner.steps import Numbers, Released, StepList, Stopped, ids
 from speck.deploy.planner.ways import group
 from speck.deploy.planner.wiring import Wiring
 from speck.model.ids import sink_client_id
-from speck.model.incarnation import FormerSink, Incarnation, StaleSink
+from speck.model.incarnation import FormerSink, Incarnation, Session, StaleSink
 from speck.model.job import Job
 from speck.model.job_change import Action
 from speck.model.job_operations import Forget
@@ -76,7 +76,7 @@ def _forget(
     old, situation = decision.old, wiring.situation
     assert old is not None
     left = tuple(
-        LeftLink(link, sinks_of(situation, old, link), _list_readers_with_numbers(situation, link))
+        LeftLink(link, sinks_of(situation, old, link), _list_readers_with_numbers(wiring, link))
         for link in old.job.port
     )
     counted = [step for link in old.job.port for step in released.on.get(link, ())]
@@ -126,7 +126,7 @@ def clear(
         drains = [step for sink in sinks for step in stopped.drains_of.get(sink, ())]
         before = added[-1:]
         after = [*ids([stopped.of.get(decision.job_name), started]), *drains, *before]
-        readers = _list_readers_with_numbers(situation, link)
+        readers = _list_readers_with_numbers(wiring, link)
         limit_s = situation.find_limit(site)
         operation = Clear(site, decision.job_name, link, tuple(sinks), readers, limit_s)
         added.append(steps.add(operation, after, "its links changed", frozenset(before)))
@@ -146,12 +146,24 @@ def _find_sinks_left(situation: Situation, old: Incarnation, new: Job) -> tuple[
     return tuple(left)
 
 
-def _list_readers_with_numbers(situation: Situation, link: Link) -> tuple[str, ...]:
+def _list_readers_with_numbers(wiring: Wiring, link: Link) -> tuple[str, ...]:
     """Client ids of the sessions with which the numbers of a link's sinks are stored: of jobs that
-    stay its readers, and of readers outside speck, also of those that the plan releases, since a
-    release may be refused."""
-    outside = (s for s in situation.present.on_link.get(link, ()) if s.job_name is None)
-    return (*find_staying_readers(situation, link), *sorted(s.client_id for s in outside))
+    stay its readers, of readers outside speck, and of jobs that leave it without draining it, also
+    of those that the plan releases, since a release may be refused."""
+    situation = wiring.situation
+    others = (
+        session.client_id
+        for session in situation.present.on_link.get(link, ())
+        if session.job_name is None or _is_left_undrained(wiring, session)
+    )
+    return (*find_staying_readers(situation, link), *sorted(others))
+
+
+def _is_left_undrained(wiring: Wiring, session: Session) -> bool:
+    """Whether a job leaves what waits in its session to nobody."""
+    is_taken = session.drained or wiring.debts.is_drained(session)
+    is_kept = session in wiring.situation.wanted
+    return not (is_taken or is_kept or wiring.followers.follows(session))
 
 
 def find_staying_readers(situation: Situation, link: Link) -> tuple[str, ...]:

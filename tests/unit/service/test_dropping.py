@@ -14,6 +14,7 @@ from speck.deploy.locks import NamedLocks
 from speck.errors import QueuesError, UnreachableError
 from speck.model.composition import composition_of_one
 from speck.model.incarnation import Session
+from speck.model.observation import RunState
 from speck.model.shown import render
 from speck.model.values import JsonObject
 from speck.monitor.judge import JobFinding
@@ -295,7 +296,10 @@ def test_a_job_posted_alone_asks_too(service: Service) -> None:
     assert service.jobs.delete("A", LIMIT_S, drop_queues=True) == JobOutcome()
 
 
-@pytest.mark.parametrize("finding", [JobFinding(stall="no checkpoint"), JobFinding(failures=3)])
+@pytest.mark.parametrize(
+    "finding",
+    [JobFinding(stall="no checkpoint"), JobFinding(failures=3, is_restarted=True)],
+)
 def test_a_job_that_takes_nothing_is_not_drained_when_it_is_adopted(
     service: Service, finding: JobFinding
 ) -> None:
@@ -307,6 +311,40 @@ def test_a_job_that_takes_nothing_is_not_drained_when_it_is_adopted(
     elsewhere = composition(job_body("A", source_topic="other"))
     with pytest.raises(QueuesError, match="the job takes nothing"):
         service.compositions.apply(elsewhere, replace(DONE, adopt=True))
+
+
+def test_a_job_that_was_started_again_several_times_is_drained_if_it_runs(service: Service) -> None:
+    """Its engine has died several times: it is shown as restarting for a while."""
+    begin(service, 0, job_body("B", source_topic="A-out"))
+    running = service.records.incarnations.get("c", "B")
+    assert running is not None
+    found = JobFinding(running.engine_job_id, failure="its engine has ended", failures=3)
+    service.board.publish({("c", "B"): found}, {}, {})
+    assert service.jobs.get("B").state == "restarting"
+    feed(5)
+    service.compositions.apply(composition(A, outputs=[DB]), replace(DONE, force=True))
+    assert not any(broker("edge-a").abandoned.values())
+
+
+def test_a_queue_whose_release_was_refused_is_asked_about_again(service: Service) -> None:
+    """Its producer has left the link meanwhile, and its numbers are cleared."""
+    begin(service, 0, job_body("B", source_topic="A-out"))
+    running = service.records.incarnations.get("c", "B")
+    assert running is not None
+    engine("edge-a").jobs[running.engine_job_id].state = RunState.RESTARTING
+
+    def keep_coming(kind: str, subject: str) -> None:
+        if kind == "stop" and subject != running.engine_job_id:
+            feed(3)
+
+    engine("edge-a").before = keep_coming
+    rest = composition({**A, "sink_topic": "elsewhere"}, outputs=[DB])
+    change = service.compositions.apply(rest, replace(DONE, force=True)).change
+    engine("edge-a").before = None
+    error = service.changes.get(change).error
+    assert error is not None and "and nobody takes them; the session is kept" in error
+    elsewhere = {**A, "sink_topic": "elsewhere"}
+    assert [q["job_name"] for q in refused(service, elsewhere, outputs=[DB])] == ["B"]
 
 
 def test_what_is_refused_supersedes_nothing(service: Service) -> None:
