@@ -57,7 +57,8 @@ class TryMain(_WithJob):
 class Stop:
     """Stop an incarnation and save its state. With `final` it has drained a link that all producers
     have left for good: later messages are meant for other readers. With `pauses` it is to stay
-    stopped."""
+    stopped. With `exact` others go on where it ends, or it goes on itself at other links: what it
+    has taken then has to be published, and both reported."""
 
     kind: ClassVar[str] = "stop"
     site: str
@@ -66,6 +67,7 @@ class Stop:
     engine_job_id: str
     final: bool = False
     pauses: bool = False
+    exact: bool = False
 
     def __str__(self) -> str:
         return f"stop {self.job_name} on {self.site}"

@@ -120,7 +120,7 @@ def _read(context: Context, operation: CatchUp, until: tuple[TakenEpoch, ...]) -
         (each.producer, each.epoch): max(each.upto, *(b for _, b in each.above), 0)
         for each in until
     }
-    stop = Stop(job.site, job.job_name, operation.attempt, operation.engine_job_id)
+    stop = Stop(job.site, job.job_name, operation.attempt, operation.engine_job_id, exact=True)
     draining = Draining(drain, context, owed=last, is_limited=True)
     return _then(context, draining.poll(), lambda: Stopping(context, stop).begin())
 

@@ -11,7 +11,7 @@ from speck.deploy.finished_jobs import finish
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.ending import cancel_and_wait, conclude
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
-from speck.errors import EngineRefusedError, SpeckError
+from speck.errors import EngineRefusedError, PermanentError, SpeckError
 from speck.model.engines import EngineAt
 from speck.model.incarnation import EndState, Incarnation
 from speck.model.job_operations import Fence, Stop
@@ -210,6 +210,8 @@ class Stopping:
         name, site = self.operation.job_name, self.operation.site
         if (savepoint := self._find_savepoint(state)) is not None:
             return conclude(self.context, self.operation, savepoint)
+        if state is None and isinstance(self.operation, Stop) and self.operation.exact:
+            self._refuse_lost_end()
         outcome = conclude(self.context, self.operation, None)
         if state is RunState.FINISHED and self._has_finished():
             finished = finish(self._find_incarnation())
@@ -226,6 +228,18 @@ class Stopping:
             job_name=name,
         )
         return outcome.with_writes(event)
+
+    def _refuse_lost_end(self) -> None:
+        """Raise PermanentError: an engine that was killed has forgotten the job. What its last
+        checkpoint holds may not be published, or not be reported: the next plan starts it once more
+        before others go on in its place."""
+        running = replace(self._find_incarnation(), end=EndState.NONE, asked_ms=None)
+        self.context.records.write(self.context.records.incarnations.put(self._scope, running))
+        name, site = self.operation.job_name, self.operation.site
+        raise PermanentError(
+            f"cannot stop {name}: {site} does not know it any more, and it may not have published"
+            " all that it has taken; apply again: it is started once more first"
+        )
 
     def _has_finished(self) -> bool:
         """Whether its sources ended just before it was stopped."""

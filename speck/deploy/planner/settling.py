@@ -105,7 +105,7 @@ def settle(wiring: Wiring, settling: Settling) -> tuple[Step, ...]:
     steps = []
     for number, each in enumerate(settling.stopping, 1):
         job = each.job
-        stop = Stop(job.site, job.job_name, each.attempt, each.engine_job_id)
+        stop = Stop(job.site, job.job_name, each.attempt, each.engine_job_id, exact=True)
         steps.append(Step(number, stop, (), "asked to stop by an earlier change"))
     for number, each in enumerate(settling.forgotten, len(steps) + 1):
         again = make_catch_up(wiring.situation, each, ())

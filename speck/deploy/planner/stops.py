@@ -170,7 +170,9 @@ def _make_stop(wiring: Wiring, decision: Decision) -> Fence | Cancel | Stop:
         return Fence(*identity)
     if not wiring.situation.can_save(old.job) or _needs_no_state(wiring, decision):
         return Cancel(*identity, final, pauses)
-    return Stop(*identity, final, pauses)
+    is_elsewhere = new is None or new.ends != old.job.ends or wiring.cuts.find_together(old.job)
+    exact = bool(is_elsewhere) and wiring.situation.conditions.drains
+    return Stop(*identity, final, pauses, exact and not wiring.situation.conditions.drops)
 
 
 def _is_final(wiring: Wiring, link: Link) -> bool:

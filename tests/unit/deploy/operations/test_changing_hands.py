@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from speck.model.change import ChangeReport
 from speck.model.values import JsonObject
 from speck.service import Service
 from speck.service.compositions import ApplyRequest
+from tests.memory_fog import MemoryKeeper, memory_service, site_body
 from tests.service_helpers import DONE as WAIT
 from tests.service_helpers import broker, composition, engine, job_body
 from tests.waiting import wait_for
@@ -244,6 +246,53 @@ def test_a_lost_job_that_leaves_its_link_takes_what_its_producer_had_read(
     feed = Feed(("stop", "submit"))
     feed.send(5)
     engine("edge-a").forget_jobs()
+    with feed.coming_in("cloud"):
+        assert apply(service, *new).state == "done"
+    assert service.composition_views.plan("c").operations == ()
+
+
+@pytest.mark.parametrize(
+    "new",
+    [
+        ({**HEAD2, "job_name": "H"}, {**Q2, "job_name": "Q3"}),
+        (HEAD2, {**Q2, "job_name": "Q3"}),
+        (HEAD2, Q2),
+    ],
+    ids=["moved", "replaced", "replaced before one that goes on"],
+)
+def test_a_job_whose_engine_dies_as_it_stops_says_first_what_it_has_sent(
+    tmp_path: Path, new: tuple[JsonObject, ...]
+) -> None:
+    """It had published what it took, and taken it for good, but not reported that yet: who reads
+    it would leave."""
+    sites = map(site_body, ("edge-a", "cloud"))
+    with memory_service(tmp_path, sites, keeper=MemoryKeeper()) as service:
+        apply(service, HEAD, Q)
+        lose_engine_at_stop(service, new)
+
+
+def lose_engine_at_stop(service: Service, new: tuple[JsonObject, ...]) -> None:
+    """A change in which the engine of cloud dies as its job stops, made again."""
+    feed, queues, died = Feed(()), broker("edge-a"), list[str]()
+    feed.send(5)
+
+    def die(kind: str, subject: str) -> None:
+        if kind != "stop" or died:
+            return
+        died.append(subject)
+        sent = deepcopy(queues.sent)
+        World.current().feed("tcp://edge-a.test:1883", "in", [b"5", b"6"], "sensor")
+        feed.sent += 2
+        job = engine("cloud").jobs[subject]
+        job.work()
+        job.checkpoint()
+        queues.sent.clear()
+        queues.sent.update(sent)
+        engine("cloud").forget_jobs()
+
+    engine("cloud").before = die
+    failed = apply(service, *new)
+    assert "cannot stop H: cloud does not know it any more" in failed.error
     with feed.coming_in("cloud"):
         assert apply(service, *new).state == "done"
     assert service.composition_views.plan("c").operations == ()
