@@ -19,6 +19,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from speck.agent.layout import StateLayout
+from speck.agent.state_files import StateFiles
 from speck.errors import PermanentError
 
 IDENTITY = ".speck-agent"
@@ -152,30 +153,31 @@ class StateFolder:
         return disk.free if disk.total else None
 
 
-def files_of(state: State, layout: StateLayout) -> list[tuple[str, Path, int]]:
-    """(name within the state, file, bytes) of all its files, in a fixed order.
+def open_files(state: State, layout: StateLayout) -> StateFiles:
+    """The files of a state, to be closed by the caller.
 
     Raises PermanentError for a state that cannot be transferred: one with symbolic links, or one
     that needs files outside its folder.
     """
-    files = []
-    for folder, inner, names in os.walk(state.folder):
-        for name in (*inner, *names):
-            file = Path(folder, name)
-            if file.is_symlink() or not (file.is_dir() or file.is_file()):
-                raise PermanentError(f"cannot send {state.folder}: {file} is not a regular file")
-        for name in names:
-            file = Path(folder, name)
-            files.append((file.relative_to(state.folder).as_posix(), file, file.stat().st_size))
-    foreign = (
-        re.search(layout.foreign.encode(), state.proof.read_bytes()) if layout.foreign else None
-    )
+    files = StateFiles(state.folder)
+    try:
+        _refuse_foreign(state, files, layout)
+    except BaseException:
+        files.close()
+        raise
+    return files
+
+
+def _refuse_foreign(state: State, files: StateFiles, layout: StateLayout) -> None:
+    if not layout.foreign:
+        return
+    with files.open(state.proof.relative_to(state.folder).as_posix()) as proof:
+        foreign = re.search(layout.foreign.encode(), proof.read())
     if foreign is not None:
         raise PermanentError(
             f"cannot send {state.folder}: it needs {foreign[0].decode()[-200:]}, which lies outside"
             f" it{layout.hint}"
         )
-    return sorted(files)
 
 
 def _read_state(folder: Path, layout: StateLayout, on_request: bool) -> State | None:

@@ -11,18 +11,16 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from speck.agent.state_files import StateFiles
 from speck.errors import PermanentError
 
 _BLOCK = 1 << 16
 _LINE_MOST = 8192
 _HEAD = b"speck-state 1\n"
-
-Files = Sequence[tuple[str, Path, int]]
-"""(name within the state, file, bytes) in order."""
 
 
 class CorruptError(PermanentError):
@@ -30,9 +28,9 @@ class CorruptError(PermanentError):
 
 
 class Stream:
-    """The stream of a state, to be read in pieces from any offset."""
+    """The stream of a state, to be read in pieces from any offset, while its files are open."""
 
-    def __init__(self, files: Files):
+    def __init__(self, files: StateFiles):
         self._files = files
         self._at = 0
         self.size = _size(files)
@@ -96,9 +94,10 @@ def sync_folder(folder: Path) -> None:
         os.close(number)
 
 
-def _size(files: Files) -> int:
-    tail = len(_tail("0" * 64)) * len(files) + len(_end(len(files), "0" * 64))
-    return len(_HEAD) + tail + sum(len(_front(name, size)) + size for name, _, size in files)
+def _size(files: StateFiles) -> int:
+    count = len(files.names)
+    tail = len(_tail("0" * 64)) * count + len(_end(count, "0" * 64))
+    return len(_HEAD) + tail + sum(len(_front(name, size)) + size for name, size in files.names)
 
 
 def _line(**fields: Any) -> bytes:
@@ -117,7 +116,7 @@ def _end(files: int, digest: str) -> bytes:
     return _line(files=files, sha256=digest)
 
 
-def _blocks(files: Files) -> Iterator[bytes]:
+def _blocks(files: StateFiles) -> Iterator[bytes]:
     whole = hashlib.sha256()
 
     def hash_block(block: bytes) -> bytes:
@@ -125,27 +124,22 @@ def _blocks(files: Files) -> Iterator[bytes]:
         return block
 
     yield hash_block(_HEAD)
-    for name, path, size in files:
+    for name, size in files.names:
         yield hash_block(_front(name, size))
         one = hashlib.sha256()
         remaining = size
-        with _open(path) as file:
+        with files.open(name) as file:
             while remaining > 0:
                 block = file.read(min(remaining, _BLOCK))
                 if not block:
-                    raise PermanentError(f"cannot send {path}: it was truncated meanwhile")
+                    raise PermanentError(
+                        f"cannot send {files.folder / name}: it was truncated meanwhile"
+                    )
                 one.update(block)
                 remaining -= len(block)
                 yield hash_block(block)
         yield hash_block(_tail(one.hexdigest()))
-    yield _end(len(files), whole.hexdigest())
-
-
-def _open(path: Path) -> BinaryIO:
-    try:
-        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb")
-    except OSError as error:
-        raise PermanentError(f"cannot send {path}: {error.strerror}") from error
+    yield _end(len(files.names), whole.hexdigest())
 
 
 class _Reader:

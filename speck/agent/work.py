@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from speck.agent.folder import State, StateFolder, files_of
+from speck.agent.folder import State, StateFolder, open_files
 from speck.agent.framing import CorruptError, Stream
 from speck.agent.inbox import Arrival, Inbox
 from speck.agent.layout import StateLayout
@@ -149,7 +149,16 @@ class Work:
     ) -> Json:
         layout = self._folder.find_layout(command["path"], _layouts(command))
         state = self._folder.state(command["path"], layout, command.get("engine_job_id"))
-        stream = Stream(files_of(state, layout))
+        with open_files(state, layout) as files:
+            return self._send_stream(command, Stream(files), report, cancellation)
+
+    def _send_stream(
+        self,
+        command: Mapping[str, Any],
+        stream: Stream,
+        report: Report,
+        cancellation: threading.Event,
+    ) -> Json:
         last_report = [0.0]
 
         def progress(sent: int, way: str) -> None:

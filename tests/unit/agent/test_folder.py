@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from binders.flink.layout import LAYOUT
-from speck.agent.folder import StateFolder, StateMissingError, files_of
+from speck.agent.folder import StateFolder, StateMissingError, open_files
 from speck.errors import PermanentError
 from tests.agents import write_state
 
@@ -91,21 +91,20 @@ def test_a_state_that_needs_files_elsewhere_is_refused(folder: StateFolder) -> N
     shared = f"{there}/shared/1b4e28ba-2fa1-11d2-883f-0016d3cca427".encode()
     state = write_state(folder.root / "checkpoints" / JOB / "chk-1", tail=b"\0\x55" + shared)
     with pytest.raises(PermanentError, match=r"needs .*/shared/1b4e.* lies outside it"):
-        files_of(folder.state(str(state), LAYOUT), LAYOUT)
+        open_files(folder.state(str(state), LAYOUT), LAYOUT)
 
 
 def test_a_record_that_looks_a_little_like_a_path_is_none(folder: StateFolder) -> None:
     state = write_state(folder.root / "checkpoints" / JOB / "chk-1", tail=b"\0http://x/shared/a-b")
-    assert [name for name, _, _ in files_of(folder.state(str(state), LAYOUT), LAYOUT)] == [
-        "_metadata"
-    ]
+    with open_files(folder.state(str(state), LAYOUT), LAYOUT) as files:
+        assert [name for name, _ in files.names] == ["_metadata"]
 
 
 def test_links_do_not_travel(folder: StateFolder) -> None:
     state = write_state(folder.root / "savepoints" / "s" / "1")
     (state / "secret").symlink_to("/etc/passwd")
     with pytest.raises(PermanentError, match="is not a regular file"):
-        files_of(folder.state(str(state), LAYOUT), LAYOUT)
+        open_files(folder.state(str(state), LAYOUT), LAYOUT)
 
 
 def test_what_is_dropped_is_gone_and_may_be_dropped_again(folder: StateFolder) -> None:

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from speck.agent.framing import CorruptError, Stream, unpack
+from speck.agent.state_files import StateFiles
 from speck.errors import PermanentError
 
 Contents = dict[str, bytes]
@@ -17,7 +21,8 @@ def stream_of(folder: Path, contents: Contents) -> Stream:
     for name, content in contents.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
-    return Stream([(name, folder / name, len(contents[name])) for name in sorted(contents)])
+    folder.mkdir(exist_ok=True)
+    return Stream(StateFiles(folder))
 
 
 def read_all(stream: Stream, most: int = 1000) -> bytes:
@@ -47,6 +52,7 @@ SOME: Contents = {"_metadata": b"m" * 100, "a/b": b"", "z": bytes(range(256)) * 
 def test_any_files_read_in_any_pieces_from_any_place_are_the_same(
     tmp_path: Path, sizes: list[int], most: int, jump: float
 ) -> None:
+    shutil.rmtree(tmp_path / "from", ignore_errors=True)
     contents = {f"f{i}": bytes([i % 256]) * size for i, size in enumerate(sizes)}
     stream = stream_of(tmp_path / "from", contents)
     whole = read_all(stream, most)
@@ -98,12 +104,61 @@ def test_a_file_that_changes_while_it_is_sent_is_noticed(tmp_path: Path) -> None
         read_all(stream)
 
 
-def test_a_file_that_became_a_link_is_not_followed(tmp_path: Path) -> None:
-    stream = stream_of(tmp_path, SOME)
-    (tmp_path / "z").unlink()
-    (tmp_path / "z").symlink_to("/etc/passwd")
-    with pytest.raises(PermanentError, match=r"^cannot send "):
+@pytest.mark.parametrize("swapped", ["z", "a"])
+def test_a_link_that_is_swapped_in_is_not_followed(tmp_path: Path, swapped: str) -> None:
+    """The folder belongs to a job: it could have the agent send any file that this may read."""
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "b").write_bytes(b"secret")
+    stream = stream_of(tmp_path / "state", {"a/b": b"public", "z": b"public"})
+    (tmp_path / "state" / swapped).rename(tmp_path / "before")
+    (tmp_path / "state" / swapped).symlink_to(
+        tmp_path / ("secrets/b" if swapped == "z" else "secrets")
+    )
+    with pytest.raises(PermanentError, match=r"^cannot send .*/(a/b|z): "):
         read_all(stream)
+
+
+def test_a_state_whose_folder_is_swapped_is_sent_as_it_was(tmp_path: Path) -> None:
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "z").write_bytes(b"secret")
+    stream = stream_of(tmp_path / "state", {"z": b"public"})
+    (tmp_path / "state").rename(tmp_path / "before")
+    (tmp_path / "state").symlink_to(tmp_path / "secrets")
+    content = read_all(stream)
+    assert b"public" in content
+    assert b"secret" not in content
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_pipe_that_is_swapped_in_is_not_waited_for(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    stream = stream_of(tmp_path, {"z": b"public"})
+    (tmp_path / "z").unlink()
+    make(tmp_path / "z")
+    with pytest.raises(PermanentError, match="is not a regular file"):
+        read_all(stream)
+
+
+def test_a_folder_that_is_reached_through_a_link_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real" / "state").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with pytest.raises(PermanentError, match=r"^cannot send .*/link/state: Not a directory"):
+        StateFiles(tmp_path / "link" / "state")
+
+
+def test_no_descriptor_stays_open(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    with StateFiles(tmp_path) as files:
+        stream = Stream(files)
+        read_all(stream)
+    (tmp_path / "link").symlink_to("/etc")
+    for _ in range(3):
+        with pytest.raises(PermanentError, match="is not a regular file"):
+            StateFiles(tmp_path)
+        with pytest.raises(PermanentError, match="No such file"):
+            StateFiles(tmp_path / "no" / "folder")
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_reading_past_the_end_says_so(tmp_path: Path) -> None:

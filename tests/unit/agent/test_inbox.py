@@ -11,6 +11,7 @@ import pytest
 from speck.agent.folder import StateFolder
 from speck.agent.framing import CorruptError, Stream
 from speck.agent.inbox import Arrival, GapError, Inbox
+from speck.agent.state_files import StateFiles
 from speck.errors import PermanentError, TransientError
 
 
@@ -21,9 +22,12 @@ def inbox(tmp_path: Path) -> Inbox:
 
 @pytest.fixture
 def whole(tmp_path: Path) -> bytes:
-    (tmp_path / "_metadata").write_bytes(b"state" * 100)
-    stream = Stream([("_metadata", tmp_path / "_metadata", 500)])
-    return stream.read(0, stream.size)
+    sent = tmp_path / "sent"
+    sent.mkdir()
+    (sent / "_metadata").write_bytes(b"state" * 100)
+    with StateFiles(sent) as files:
+        stream = Stream(files)
+        return stream.read(0, stream.size)
 
 
 def begin(inbox: Inbox, secret: str = "s") -> Arrival:

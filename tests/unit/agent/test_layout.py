@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from speck.agent.folder import StateFolder, StateMissingError, files_of
+from speck.agent.folder import StateFolder, StateMissingError, open_files
 from speck.agent.layout import StateLayout, StatePlace
 from speck.errors import PermanentError
 
@@ -40,7 +40,8 @@ def test_a_state_that_goes_on_in_one_folder_has_the_number_of_its_newest_step(
     assert (state.folder, state.number, state.on_request) == (run, 9, False)
     write(run, "out/10/part-0", "out/10/numbers")
     assert folder.state(f"file://{run}", IN_PLACE).number == 10
-    names = [name for name, _, _ in files_of(folder.state(str(run), IN_PLACE), IN_PLACE)]
+    with open_files(folder.state(str(run), IN_PLACE), IN_PLACE) as files:
+        names = [name for name, _ in files.names]
     assert {"offsets/10", "commits/9", "out/10/part-0"} <= set(names)
 
 
