@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-import tarfile
-import zlib
 from collections.abc import Set
-from lzma import LZMAError
 
 from speck.binding import Artifact, ArtifactKind, Judgement
 from speck.model.values import show
+from speck.runner.tar_archive import FAULTS, open_tar
 from speck.spec.zip_directory import read_names
 
 _ENTRY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*(:[^\W\d]\w*)?")
@@ -64,10 +62,12 @@ def _tar_fault(artifact: Artifact, entry: str) -> str | None:
     if entry.startswith("/") or ".." in entry.split("/"):
         return f"{show(entry)} is no path within the archive"
     try:
-        with tarfile.open(artifact.file) as tar:
-            member = tar.getmember(entry)
-    except KeyError:
-        return f"the archive has no file {show(entry)}"
-    except (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, LZMAError) as error:
+        with open_tar(artifact.file) as tar:
+            named = [
+                it.isfile() and it.mode & 0o111 for it in tar.list_members() if it.name == entry
+            ]
+    except FAULTS as error:
         return f"the archive cannot be read: {error}"
-    return None if member.isfile() and member.mode & 0o111 else f"{show(entry)} is not executable"
+    if not named:
+        return f"the archive has no file {show(entry)}"
+    return None if named[-1] else f"{show(entry)} is not executable"  # the later one counts

@@ -10,17 +10,12 @@ from __future__ import annotations
 import os
 import shutil
 import tarfile
-import zlib
 from collections.abc import Iterator
-from lzma import LZMAError
 from pathlib import Path
 
 from speck.errors import PermanentError
 from speck.runner.files import sync_folder
-
-_MOST_BYTES = 1 << 30
-_MOST_FILES = 20_000
-_FAULTS = (tarfile.TarError, OSError, EOFError, ValueError, zlib.error, LZMAError)
+from speck.runner.tar_archive import FAULTS, TarArchive, open_tar
 
 
 def unpack_tar(archive: Path, target: Path) -> None:
@@ -33,12 +28,12 @@ def unpack_tar(archive: Path, target: Path) -> None:
         if not is_zip:
             _make_folder(target)
             _unpack(archive, target)
-    except _FAULTS as error:
+    except FAULTS as error:
         raise PermanentError(f"the archive cannot be unpacked: {error}") from error
 
 
 def _unpack(archive: Path, target: Path) -> None:
-    with tarfile.open(archive) as tar:
+    with open_tar(archive) as tar:
         links = [each for each in _unpack_files(tar, target) if each.issym()]
     for member in links:
         _place(target, os.path.join(os.path.dirname(member.name), member.linkname))
@@ -53,15 +48,9 @@ def _unpack(archive: Path, target: Path) -> None:
         sync_folder(Path(folder))
 
 
-def _unpack_files(tar: tarfile.TarFile, target: Path) -> Iterator[tarfile.TarInfo]:
+def _unpack_files(tar: TarArchive, target: Path) -> Iterator[tarfile.TarInfo]:
     """Unpack all but links; yields each member."""
-    total = count = 0
-    for member in tar:
-        total, count = total + member.size, count + 1
-        if total > _MOST_BYTES or count > _MOST_FILES:
-            raise PermanentError(
-                f"the archive holds over {_MOST_FILES} files or {_MOST_BYTES} bytes"
-            )
+    for member in tar.list_members():
         path = _place(target, member.name)
         _make_folder(path if member.isdir() else path.parent)
         if member.isfile() or member.islnk():

@@ -6,6 +6,7 @@ import io
 import os
 import random
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,93 @@ def test_a_damaged_archive_is_refused_wherever_it_is_damaged(tmp_path: Path, pac
             unpack_tar(damaged, tmp_path / f"program-{at}")
         except PermanentError as error:
             assert str(error).startswith("the archive cannot be unpacked: ")
+
+
+def header(kind: bytes, size: int) -> tarfile.TarInfo:
+    info = tarfile.TarInfo("././@PaxHeader")
+    info.type, info.size = kind, size
+    return info
+
+
+def pack_zeros(archive: Path, *members: tarfile.TarInfo) -> Path:
+    """A packed archive whose members hold zeros: of a megabyte there is a kilobyte."""
+    with tarfile.open(archive, "w:gz") as tar:
+        for each in members:
+            with Path("/dev/zero").open("rb") as zeros:
+                tar.addfile(each, zeros)
+    return archive
+
+
+@pytest.mark.parametrize(
+    ("headers", "fault"),
+    [
+        ([(tarfile.XHDTYPE, 8 << 20)], "the pax header of 'bin/job' has 8388608 bytes"),
+        ([(tarfile.XGLTYPE, 8 << 20)], "the global pax header of 'bin/job' has 8388608 bytes"),
+        ([(tarfile.GNUTYPE_LONGNAME, 8 << 20)], "the name of 'bin/job' has 8388608 bytes"),
+        ([(tarfile.GNUTYPE_LONGLINK, 2 << 20)], "the name of the link of 'bin/job' has 2097152"),
+        ([(tarfile.XHDTYPE, 1 << 40)], "the pax header of '././@PaxHeader' has 1099511627776"),
+        ([(tarfile.XGLTYPE, 33 << 10)] * 2, "and global ones before have more than 65536 bytes"),
+        (
+            [(tarfile.XHDTYPE, 10)] * 2000,
+            "the pax header of '././@PaxHeader' comes after 16 others",
+        ),
+        ([(tarfile.GNUTYPE_SPARSE, 0)], "'././@PaxHeader' is sparse; pack the archive without"),
+    ],
+)
+def test_a_header_that_would_be_read_into_memory_whole_is_refused(
+    tmp_path: Path, headers: list[tuple[bytes, int]], fault: str
+) -> None:
+    """The service judges archives of anybody who may upload; a runner has 64 MB."""
+    archive = tmp_path / "bomb.tar"
+    cut = [header(kind, size) for kind, size in headers if size < 1 << 30]
+    pack_zeros(archive, *cut, member("bin/job"))
+    if not cut:
+        archive.write_bytes(header(*headers[0]).tobuf(tarfile.GNU_FORMAT))
+    artifact = Artifact("0" * 64, archive, ArtifactKind.ARCHIVE)
+    tracemalloc.start()
+    judgement = judge_program(artifact, "bin/job")
+    with pytest.raises(PermanentError) as caught:
+        unpack_tar(archive, tmp_path / "program")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert (judgement.fault or "").startswith("the archive cannot be read: ")
+    assert fault in (judgement.fault or "")
+    assert fault in str(caught.value)
+    assert most < 4 << 20
+
+
+def test_headers_have_a_limit_together(tmp_path: Path) -> None:
+    members = (each for at in range(17) for each in (long_header(), member(f"{at}")))
+    archive = pack_zeros(tmp_path / "bomb.tar", *members)
+    judgement = judge_program(Artifact("0" * 64, archive, ArtifactKind.ARCHIVE), "1")
+    assert judgement.fault == (
+        "the archive cannot be read: the pax header of '16' and those before have more than"
+        " 16777216 bytes together"
+    )
+
+
+def long_header() -> tarfile.TarInfo:
+    return header(tarfile.XHDTYPE, 1 << 20)
+
+
+def test_too_many_members_are_refused(tmp_path: Path) -> None:
+    archive = pack(tmp_path / "many.tar", *(member(f"{at}") for at in range(20_001)), mode="w:gz")
+    judgement = judge_program(Artifact("0" * 64, archive, ArtifactKind.ARCHIVE), "1")
+    assert judgement.fault == (
+        "the archive cannot be read: it holds over 20000 files or 1073741824 bytes"
+    )
+
+
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_names_are_taken_in_any_format(tmp_path: Path, form: int) -> None:
+    name = f"{'deep/' * 60}jöb"
+    with tarfile.open(tmp_path / "job.tar", "w", format=form, pax_headers={"comment": "x"}) as tar:
+        for each in (member("first"), member(name)):
+            tar.addfile(each, io.BytesIO(b"x" * each.size))
+    artifact = Artifact("0" * 64, tmp_path / "job.tar", ArtifactKind.ARCHIVE)
+    assert judge_program(artifact, name).fault is None
+    unpack_tar(artifact.file, tmp_path / "program")
+    assert (tmp_path / "program" / name).read_bytes() == b"xxx"
 
 
 def test_a_zip_archive_is_left_as_it_is(tmp_path: Path) -> None:
