@@ -138,7 +138,7 @@ def test_the_readme_lists_every_variable_of_the_compose_files() -> None:
 def test_no_image_runs_as_root() -> None:
     text = (DOCKER / "Dockerfile").read_text()
     bodies = dict(re.findall(r"^FROM .*? AS (\w+)\n(.*?)(?=^FROM |\Z)", text, re.M | re.S))
-    for target in ("control", "engine", "broker", "agent"):
+    for target in ("control", "engine", "spark", "broker", "agent"):
         assert re.search(r"^USER \$\{UID\}$", bodies[target], re.M), target
     for target in ("edge", "cloud"):  # made from engine
         assert "USER" not in bodies[target]
@@ -282,7 +282,7 @@ def _agents_options() -> dict[str, list[str]]:
     """The words after `speck agent` in the unit and in the compose files."""
     agent = unit(DOCKER / "systemd" / "speck-agent.service")
     options = {"unit": agent["Service"]["ExecStart"].partition(" agent ")[2].split()}
-    for name in ("edge-agent", "cloud-agent"):
+    for name in ("edge-agent", "cloud-agent", "spark-agent"):
         options[name] = services()[name]["command"].split()
     return options
 
@@ -320,6 +320,51 @@ def test_the_runner_is_started_with_options_that_it_knows() -> None:
     )
 
 
+def test_the_runner_of_the_spark_image_is_started_with_options_that_it_knows() -> None:
+    text = (DOCKER / "Dockerfile").read_text()
+    stage = text[text.index(" AS spark\n") :]
+    entry = json.loads(
+        re.findall(r"^ENTRYPOINT (\[.*?\])$", stage, re.M | re.S)[0].replace("\\", "")
+    )
+    service, agent_service = services()["spark-runner"], services()["spark-agent"]
+    words = [*entry, *re.sub(r"\$\{\w+:-(\w+)\}", r"\1", service["command"]).split()]
+    assert words[:2] == ["speck", "runner"]
+    given = dict(zip(words[2::2], words[3::2], strict=True))
+    assert given == {
+        "--state-folder": "/var/lib/speck/state",
+        "--spark-jar": "/opt/speck/lib/speck-spark-connector.jar",
+        "--slots": "4",
+        "--spark-memory-mb": "2048",
+    }
+    assert set(given) <= {option for parameter in runner.params for option in parameter.opts}
+    assert f"/target/{Path(given['--spark-jar']).name} /opt/speck/lib/\n" in stage
+    # the two meet in the state folder, under the same path, as the same user
+    assert f"--state-folder {given['--state-folder']}" in agent_service["command"]
+    for each in (service, agent_service):
+        assert f"spark-state:{given['--state-folder']}" in each["volumes"]
+        assert each["build"]["args"] == {"UID": "${SPECK_UID:-1000}"}
+    (folder,) = re.findall(r"SPECK_CREDENTIALS_DIR=(\S+)", stage.partition("\nFROM ")[0])
+    assert any(mount.endswith(f":{folder}:ro") for mount in service["volumes"])
+
+
+def test_the_spark_site_joins_the_fog_without_a_clash() -> None:
+    """The README adds it to the trial's project: names, ports and volumes are its own."""
+    files = {path.name: yaml.safe_load(path.read_text()) for path in COMPOSE}
+    own, fog = files.pop("compose.spark.yaml"), files.pop("compose.fog.yaml")
+    assert set(files) == set(fog["include"])
+    for others in files.values():
+        assert not own["volumes"].keys() & others["volumes"].keys()
+        assert not own["services"].keys() & others["services"].keys()
+
+    def ports(file: dict[str, Any]) -> set[str]:
+        published = (port for each in file["services"].values() for port in each["ports"])
+        return {re.findall(r":-(\d+)\}", port)[0] for port in published}
+
+    taken = set().union(*map(ports, files.values()))
+    assert len(ports(own)) == 2
+    assert not ports(own) & taken
+
+
 @pytest.mark.parametrize("name", ["speck-edge", "speck-agent", "speck-runner"])
 def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
     """Every setting by its name and value; the program is replaced by one that is there."""
@@ -337,12 +382,15 @@ def test_systemd_understands_a_unit(name: str, tmp_path: Path) -> None:
         assert name not in process.stderr, process.stderr
 
 
-@pytest.mark.parametrize("name", ["edge", "cloud"])
+@pytest.mark.parametrize("name", ["edge", "cloud", "spark"])
 def test_the_bodies_that_register_the_sites_fit_the_compose_files(name: str) -> None:
     body = json.loads((DOCKER / "sites" / f"{name}.json").read_text())
     assert site_from_data(body).name == name
     by_name = services()
-    assert re.fullmatch(r"http://([a-z-]+):8081/", body["spe"]["address"])[1] in by_name  # type: ignore[index]
+    if name == "spark":
+        assert body["spe"] == {"kind": "spark"}, "the agent leads to its runner"
+    else:
+        assert re.fullmatch(r"http://([a-z-]+):8081/", body["spe"]["address"])[1] in by_name  # type: ignore[index]
     assert re.fullmatch(r"tcp://([a-z-]+):1883", body["broker"]["address"])[1] in by_name  # type: ignore[index]
     environment = by_name[f"{name}-broker"]["environment"]["SPECK_MQTT_URL"]
     assert body["broker"]["address"] in environment
