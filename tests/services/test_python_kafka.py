@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from kafka import KafkaProducer
 
 from speck.binding import Target, open_broker
-from speck.fog.kafka import start
+from speck.fog.kafka import Kafka, start
 from speck.fog.mosquitto import Mosquitto
 from speck.model.record import Record
 from speck.tls.identity import SERVICE, Identity, issue_all
@@ -142,6 +144,60 @@ def test_a_reader_whose_place_is_lost_knows_what_it_has_taken(
         wait_for(lambda: job.report()["records_out"] >= 10, "the report", 60)
         report = job.report()
         assert (report["counters"]["sessionsLost"], report["records_out"]) == (1, 10)
+
+
+def cut_log(server: Kafka, topic: str, batches: int) -> None:
+    """Take from the log of a topic all but its first batches, as the loss of power may."""
+    with (server.folder / "data" / f"{topic}-0" / f"{0:020}.log").open("r+b") as file:
+        for _ in range(batches):
+            _, size = struct.unpack(">qi", file.read(12))
+            file.seek(size, os.SEEK_CUR)
+        file.truncate()
+
+
+@contextmanager
+def grown_again(server: Kafka, batches: int, payloads: list[bytes]) -> Iterator[Kafka]:
+    """The broker after it was killed, its log `in` was cut and has grown by other records."""
+    server.kill()
+    cut_log(server, "in", batches)
+    with start(server.folder, port=server.port) as again:
+        side = KafkaSide(again)
+        for payload in payloads:
+            side.publish("in", [payload])  # a batch each
+        yield again
+        side.close()
+
+
+@pytest.mark.long
+def test_a_reader_reads_all_that_came_after_its_log_was_cut(
+    archive: Path, mosquitto_server: Mosquitto, tmp_path: Path
+) -> None:
+    """A machine loses power, and its log the records that no disk had: it grows past the places of
+    readers with other records. Nobody sends again what was lost here."""
+    mqtt, out = mosquitto_server.address, f"out/{tmp_path.name}"
+    topics = open_broker("mqtt", Target(mqtt))
+    topics.reserve("spy", out)
+    before, after, last = ([b"%s%d" % (name, n) for n in range(10)] for name in (b"a", b"b", b"c"))
+    with start(tmp_path / "kafka") as server, reading(mqtt, out) as records:
+        job = PythonJob(archive, tmp_path / "job", (server.address, "in"), (mqtt, out))
+        open_broker("kafka", Target(server.address, timeout_s=30)).reserve(CLIENT_ID, "in")
+        side = KafkaSide(server)
+        with ended(job):
+            job.start("forward", *EXACT)
+            for payload in before:
+                side.publish("in", [payload])
+            side.close()
+            wait_for(lambda: len(once(records)) == 10, lambda: once(records), 60)
+            wait_for(lambda: KafkaSide(server).places(CLIENT_ID) == {"in": {0: 10}}, "place", 60)
+            with grown_again(server, 6, after) as again:
+                wait_for(lambda: len(once(records)) == 20, lambda: once(records), 60)
+                wait_for(lambda: KafkaSide(again).places(CLIENT_ID) == {"in": {0: 16}}, "it", 60)
+                job.kill()
+                with grown_again(again, 8, last):  # six of the first, two of the others
+                    job.start("forward", *EXACT)
+                    wait_for(lambda: len(once(records)) == 30, lambda: once(records), 60)
+    assert once(records) == [*before, *after, *last]
+    topics.release("spy", out, last_reader=True)
 
 
 @pytest.mark.long

@@ -26,7 +26,7 @@ from speck_link.sink import Sink
 from speck_link.source import Source
 from speck_link.state import Row, State, Table
 from speck_link.taken import TakenNumbers
-from speck_link.transport import End, Position, ReaderOpener, WriterOpener
+from speck_link.transport import End, Position, ReaderOpener, WriterOpener, read_position
 from speck_link.window import ResendWindow
 
 _READY_S = 10.0
@@ -113,7 +113,7 @@ class Job:
 
     def _restore_source(self) -> Source:
         taken = self._state.fact("taken")
-        position = json.loads(self._state.fact("position") or "{}")
+        position = read_position(self._state.fact("position"), self._state.fact("terms"))
         numbers = TakenNumbers.from_json(taken) if taken else TakenNumbers()
         return Source(self.contract, numbers, position, self._open_reader)
 
@@ -290,7 +290,8 @@ class Job:
         }
         facts = {
             "taken": self._source.taken.to_json(),
-            "position": json.dumps(position),
+            "position": json.dumps({series: place.offset for series, place in position.items()}),
+            "terms": json.dumps(position),
             "sink": json.dumps(sink),
         }
         return self._state.commit(facts, rows, gone)

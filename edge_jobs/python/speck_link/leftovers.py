@@ -37,9 +37,11 @@ def give(rows: Iterable[Row], sink: Sink) -> None:
     """Let a sink go on with them."""
     messages = [Message.from_row(row) for row in rows]
     sink.restore([message for message in messages if message.stored == SENT])
-    for message in messages:
-        if message.stored == UNSENT:
-            sink.add(message)
+    unsent = [message for message in messages if message.stored == UNSENT]
+    if unsent:
+        sink.doubt(unsent[0])
+    for message in unsent:
+        sink.add(message)
 
 
 def wait(ends: Sequence[End], pause_s: float) -> float:

@@ -6,22 +6,13 @@ from __future__ import annotations
 import json
 import sys
 import time
-from dataclasses import dataclass
 from typing import Any
 
 from speck_link.arguments import Link
 from speck_link.messages import Message
+from speck_link.sent import SentNumber, SentRecords
 
 _READERS, _SENT, _SESSIONS = "speck/readers/", "speck/sent/", "speck/sessions/"
-
-
-@dataclass(frozen=True)
-class SentNumber:
-    """The last number of a sink that a broker has."""
-
-    producer: str
-    epoch: int
-    number: int
 
 
 class LinkStatus:
@@ -31,8 +22,8 @@ class LinkStatus:
         self._link, self._producer = link, producer
         self.has_readers = has_readers
         """Whether records that nobody has subscribed to are held; None: not known."""
-        self.confirmed: SentNumber | None = None
-        """What the broker of this connection has by its own retained word."""
+        self.confirmed: SentRecords | None = None
+        """What the broker of this connection has by its own word."""
         self.wants_again = False
         """A reader has lost its session: the window is to be sent again."""
         self._expected: set[str] = set()
@@ -79,16 +70,25 @@ class LinkStatus:
     def covers(self, message: Message) -> bool:
         """Whether the broker says that it has a message."""
         sent = self.confirmed
-        return (
-            sent is not None
-            and (sent.producer, sent.epoch) == (self._producer, message.epoch)
-            and sent.number >= message.last
+        return sent is not None and sent.covers(
+            self._producer, message.epoch, message.number, message.last
         )
+
+    def reaches(self, message: Message) -> bool:
+        """Whether the broker says that it has a message, or a later one of its epoch."""
+        sent = self.confirmed
+        return sent is not None and sent.reaches(self._producer, message.epoch, message.last)
+
+    def may_lack(self, message: Message) -> bool:
+        """Whether what the broker says leaves open that it has refused a message, and taken what
+        came after it."""
+        sent = self.confirmed
+        return sent is not None and sent.may_have_gaps and not self.covers(message)
 
     def render(self, epoch: int, number: int, **report: Any) -> bytes:
         """The retained message on `speck/sent/<client id>`; never less than is known already."""
         sent = self.confirmed
-        if sent is not None and sent.producer == self._producer:
+        if isinstance(sent, SentNumber) and sent.producer == self._producer:
             is_older = sent.epoch == epoch and sent.number >= number
             if not number or is_older:
                 epoch, number = sent.epoch, sent.number

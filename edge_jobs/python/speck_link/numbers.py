@@ -19,10 +19,11 @@ Range = tuple[int, int]
 class NumberRanges:
     """Disjoint, rising ranges that do not touch; mostly there is one.
 
-    Past `MAX_RANGES` the oldest hole is closed: its numbers count as lost.
+    Past `most` of them the oldest hole is closed: its numbers count as lost.
     """
 
     __slots__ = ("away", "lost", "ranges", "start")
+    most = MAX_RANGES
 
     def __init__(self) -> None:
         self.ranges: list[list[int]] = []
@@ -77,12 +78,17 @@ class NumberRanges:
         return True
 
     def _bound(self) -> None:
-        while len(self.ranges) > MAX_RANGES:
+        while len(self.ranges) > self.most:
             first, second = self.ranges[0], self.ranges[1]
             if self._first == 0:
                 self.lost += second[0] - first[1] - 1
             first[1] = second[1]
             del self.ranges[1]
+
+    def include(self, first: int, last: int) -> bool:
+        """Whether all numbers from one to another have come."""
+        at = bisect_right(self.ranges, first, key=lambda each: each[0])
+        return at > 0 and self.ranges[at - 1][1] >= last
 
     @property
     def highest(self) -> int:

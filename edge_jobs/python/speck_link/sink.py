@@ -12,6 +12,7 @@ from speck_link.batches import unpack
 from speck_link.brokers import open_writer
 from speck_link.link_status import LinkStatus
 from speck_link.messages import Message
+from speck_link.sent import SentNumber
 from speck_link.transport import Outcome, WriterOpener
 from speck_link.window import ResendWindow
 
@@ -51,6 +52,7 @@ class Sink:
         self._unread_since: float | None = None
         self._most_payload = _NO_LIMIT
         self._newest: Message | None = None
+        self._doubtful: Message | None = None
         self._announced: tuple[Message | None, int] = (None, 0)
         self._held: int | None = None
         self.refusal: str | None = None
@@ -84,6 +86,11 @@ class Sink:
             self.window.add(message, now)
             self._newest = message
 
+    def doubt(self, first: Message) -> None:
+        """An earlier start may have sent the messages from this one on, which are about to be
+        added."""
+        self._doubtful = first
+
     @property
     def first_pending(self) -> int:
         """The place in the state of the first message that the broker does not have."""
@@ -105,6 +112,7 @@ class Sink:
         has taken that, if only over an earlier connection."""
         if not self.is_drained:
             return False
+        self._doubtful = None
         content = self._newest, self.left_out + self.lost
         if self._newest is None or self.writer.keeps_log:
             return True
@@ -130,9 +138,16 @@ class Sink:
     # -- what the writer says
 
     @property
-    def wants_confirmation(self) -> bool:
-        """Records may have been sent before, over another connection or by another start."""
-        return self._contract.is_acknowledged and bool(self._pending or len(self.window))
+    def oldest_doubtful(self) -> SentNumber | None:
+        """What another start may have sent; else the newest that was acknowledged: what came after
+        that over an earlier connection lies behind it."""
+        if not self._contract.is_acknowledged:
+            return None
+        producer, first = self._contract.producer, self._doubtful
+        if first is not None:
+            return SentNumber(producer, first.epoch, first.number)
+        newest = self.window.newest
+        return None if newest is None else SentNumber(producer, newest.epoch, newest.last)
 
     def admit(self) -> None:
         self.status.start_over()

@@ -6,6 +6,7 @@ All of it is called by one thread, the job's: `tend` many times a second, `read`
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -13,11 +14,33 @@ from typing import NamedTuple, Protocol
 
 from speck_link.arguments import Contract, Link
 from speck_link.link_status import LinkStatus
+from speck_link.sent import SentNumber
 from speck_link.taken import TakenNumbers
 
-Position = Mapping[str, int]
-"""A place in a log: by series (a part of the log) the offset of the next record. Empty: the broker
-keeps no logs, or nothing is known yet."""
+
+class Place(NamedTuple):
+    """Where a reader is in a part of a log: the offset of the next record, and in which term of its
+    leader the last record before it was written, if that is known. A log that was cut, and has
+    grown since, is told by it from one that has that record still."""
+
+    offset: int
+    term: int | None = None
+
+
+Position = Mapping[str, Place]
+"""Places in a log by series (a part of the log). Empty: the broker keeps no logs, or nothing is
+known yet."""
+
+
+def read_position(offsets: str | None, terms: str | None) -> Position:
+    """The position of a state. A version that knew no terms may have moved the offsets since the
+    `terms` were stored; they have the offsets that they belong to."""
+    of_terms = json.loads(terms or "{}")
+    places = {}
+    for series, offset in json.loads(offsets or "{}").items():
+        place = Place(*of_terms.get(series, (offset,)))
+        places[series] = place if place.offset == offset else Place(offset)
+    return places
 
 
 class Incoming(NamedTuple):
@@ -27,7 +50,7 @@ class Incoming(NamedTuple):
     stamp: str | None
     content_type: str | None
     is_mark: bool
-    place: tuple[int, int]
+    place: tuple[int, ...]
     """Which it is, in its reader's own words."""
 
 
@@ -156,8 +179,10 @@ class WriterListener(Protocol):
     """What the broker says of the link."""
 
     @property
-    def wants_confirmation(self) -> bool:
-        """Whether it matters now what the broker has."""
+    def oldest_doubtful(self) -> SentNumber | None:
+        """The oldest record of which it matters now whether the broker has it; None: there is none.
+        Finding that out takes a while at a broker that keeps no report of it. What does not turn
+        out in time is sent again, and readers drop the repeats."""
 
     def admit(self) -> None:
         """There is another connection, which is not ready yet."""

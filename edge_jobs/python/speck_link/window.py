@@ -79,11 +79,11 @@ class ResendWindow:
         """What is to be sent again, in order: all but what the broker has by its `status`; without
         one, all. It stays in the window meanwhile."""
         missing: list[Message] = []
-        is_known = False  # a broker that has one has all that it was given before
+        is_reached = False  # a broker that has one has all that it acknowledged before
         for message in reversed(self._messages):
-            is_known = is_known or (status is not None and status.covers(message))
-            message.resent = not is_known
-            if not is_known:
+            is_reached = is_reached or (status is not None and status.reaches(message))
+            message.resent = not is_reached or _is_lacking(status, message)
+            if message.resent:
                 missing.append(message)
         return missing[::-1]
 
@@ -108,3 +108,8 @@ class ResendWindow:
         gone = [place for place in self._gone if place < before]
         self._gone = [place for place in self._gone if place >= before]
         return fresh[::-1], gone
+
+
+def _is_lacking(status: LinkStatus | None, message: Message) -> bool:
+    """What was to be sent again already may have been refused, and what came after it not."""
+    return message.resent and status is not None and status.may_lack(message)

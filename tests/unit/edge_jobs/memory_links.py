@@ -7,17 +7,19 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from speck_link.arguments import Contract, Link
-from speck_link.link_status import SentNumber
+from speck_link.kafka.tail import parse_stamp
+from speck_link.sent import SeenNumbers, SentNumber
 from speck_link.transport import (
     Incoming,
     Outcome,
+    Place,
     Position,
     ReaderListener,
     TakenReport,
     WriterListener,
 )
 
-SERIES = "log/0"
+SERIES, TERM = "log/0", 3
 ALWAYS_READABLE = os.open("/dev/zero", os.O_RDONLY)
 """So that no turn of a job waits."""
 
@@ -70,7 +72,7 @@ class MemoryReader(MemoryEnd):
     ) -> None:
         self.log, self.listener = log, listener
         self.read_before = read_before
-        self.next = self.kept = position.get(SERIES, log.place or 0)
+        self.next = self.kept = position.get(SERIES, Place(log.place or 0)).offset
         self._room = 0
 
     def tend(self, now: float) -> None:
@@ -89,11 +91,11 @@ class MemoryReader(MemoryEnd):
         self.kept = message.place[1] + 1
 
     def position(self) -> Position:
-        return {SERIES: self.kept}
+        return {SERIES: Place(self.kept, TERM)}
 
     def acknowledge(self) -> None: ...
     def report(self, report: TakenReport) -> bool:
-        self.log.place = report.position[SERIES]
+        self.log.place = report.position[SERIES].offset
         self.log.reports.append(report)
         return True
 
@@ -112,14 +114,16 @@ class MemoryWriter(MemoryEnd):
         self, log: Log, contract: Contract, listener: WriterListener, max_payload: int = 1 << 20
     ) -> None:
         self.log, self.listener, self.max_payload = log, listener, max_payload
-        self._prefix = f"{contract.producer}/"
+        self._producer = contract.producer
+        self.asked: list[SentNumber | None] = []
         self._answers: deque[int] = deque()
         self._key = 0
 
     def tend(self, now: float) -> None:
         if not self.ready:
             self.listener.admit()
-            self.listener.status.confirmed = self._find_last()
+            self.asked.append(self.listener.oldest_doubtful)
+            self.listener.status.confirmed = self._find_sent() if self.asked[-1] else None
             self.ready = True
             self.listener.begin()
         while self._answers:
@@ -131,12 +135,12 @@ class MemoryWriter(MemoryEnd):
         self.listener.start_over(is_guilty=False)
         self.ready = False
 
-    def _find_last(self) -> SentNumber | None:
-        for stamp, _ in reversed(self.log.records):
-            if stamp is not None and stamp.startswith(self._prefix):
-                producer, epoch, number = stamp.split("/")
-                return SentNumber(producer, int(epoch), int(number))
-        return None
+    def _find_sent(self) -> SeenNumbers | None:
+        seen = SeenNumbers(self._producer)
+        for stamp, _ in self.log.records:
+            if (number := parse_stamp(stamp or "")) is not None:
+                seen.add(number)
+        return seen or None
 
     def send(self, payload: bytes, stamp: str, content_type: str | None) -> int | None:
         assert content_type is None

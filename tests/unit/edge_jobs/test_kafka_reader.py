@@ -9,25 +9,30 @@ import threading
 from collections import deque
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
-from kafka import errors
+from kafka import TopicPartition, errors
+from kafka.errors import LogTruncationError
+from kafka.structs import OffsetAndMetadata
 from speck_link.arguments import Arguments, Contract, Link, read_contract
-from speck_link.kafka.client import explain, settings_of
+from speck_link.kafka.client import explain, seek, settings_of
 from speck_link.kafka.connection import KafkaEnd, LogConnection, Signal
 from speck_link.kafka.metadata import write_metadata
 from speck_link.kafka.reader import KafkaReader, LogReader
-from speck_link.kafka.start import ReadingRange, find_starts
-from speck_link.kafka.topic import Extent, LinkTopic, read_places
+from speck_link.kafka.start import ReadingRange, find_starts, go_back
+from speck_link.kafka.topic import Extent, LinkTopic, commit, read_places
 from speck_link.taken import EVER, TakenNumbers, Until, parse_hand_over
-from speck_link.transport import Incoming, Position, TakenReport
+from speck_link.transport import Incoming, Place, Position, TakenReport
 
 from tests.waiting import wait_for
 
 LINK = Link("kafka://a:9092", "t", "speck-1-J-a")
 TOPIC = LinkTopic("t", "log", (0,), 1000)
 EXTENT = {0: Extent(10, 90)}
+PART = TopicPartition("t", 0)
+LISTENER = SimpleNamespace(start_over=lambda: None)
+at = Place
 
 
 def contract_of(*words: str) -> Contract:
@@ -43,31 +48,63 @@ def contract_of(*words: str) -> Contract:
 @pytest.mark.parametrize(
     ("position", "read_before", "place", "taken", "start"),
     [
-        ({}, False, None, "", 90),  # it has never read the log: what comes from now on
-        ({}, True, None, "", 10),  # its place is lost
-        ({}, True, 40, "", 40),
-        ({"log/0": 50}, True, 40, "", 50),  # what the state has was taken
-        ({"log/0": 30}, True, 40, "", 30),
-        ({"other/0": 30}, True, 40, "", 40),  # a log that was of the same name
-        ({}, False, 40, "log%2F0/0/60", 60),  # an earlier reader has taken that
-        ({}, False, 40, "log%2F0/0/20", 40),
-        ({}, False, None, "log%2F0/0/20", 20),
-        ({}, False, None, "other%2F0/0/20", 10),
-        ({}, False, 5, "", 10),  # what it had not taken was deleted
-        ({"log/0": 91}, True, None, "", 10),  # the log was cut
-        ({"log/0": 90}, True, None, "", 90),
+        ({}, False, None, "", at(90)),  # it has never read the log: what comes from now on
+        ({}, True, None, "", at(10)),  # its place is lost
+        ({}, True, at(40, 4), "", at(40, 4)),
+        ({"log/0": at(50, 5)}, True, at(40, 4), "", at(50, 5)),  # what the state has was taken
+        ({"log/0": at(30)}, True, at(40, 4), "", at(30)),
+        ({"other/0": at(30)}, True, at(40, 4), "", at(40, 4)),  # a log that was of the same name
+        ({}, False, at(40, 4), "log%2F0/0/60", at(60)),  # an earlier reader has taken that
+        ({}, False, at(40, 4), "log%2F0/0/20", at(40, 4)),
+        ({}, False, None, "log%2F0/0/20", at(20)),
+        ({}, False, None, "other%2F0/0/20", at(10)),
+        ({}, False, at(5, 4), "", at(10)),  # what it had not taken was deleted
+        ({"log/0": at(91)}, True, None, "", at(10)),  # the log was cut: nobody knows where
+        ({"log/0": at(90)}, True, None, "", at(90)),
+        ({"log/0": at(91, 4)}, True, None, "", at(91, 4)),  # the broker is asked
+        ({}, False, at(95, 4), "", at(95, 4)),
     ],
 )
 def test_a_reader_begins_where_it_has_come_to(
-    position: Position, read_before: bool, place: int | None, taken: str, start: int
+    position: Position, read_before: bool, place: Place | None, taken: str, start: Place
 ) -> None:
     reading = ReadingRange(position, read_before, parse_hand_over("taken", taken), EVER)
     places = {} if place is None else {0: place}
     assert find_starts(LINK, TOPIC, reading, places, EXTENT) == {0: start}
 
 
+def test_a_reader_goes_on_where_its_last_connection_has_ended() -> None:
+    """Also before what was handed over to it, if that was cut away."""
+    taken = parse_hand_over("taken", "log%2F0/0/48")
+    state = {"log/0": at(60, 4)}
+    reading = ReadingRange(state, True, taken, EVER, {"log/0": at(45, 3)})
+    assert find_starts(LINK, TOPIC, reading, {0: at(70, 4)}, EXTENT) == {0: at(45, 3)}
+
+
+@pytest.mark.parametrize(
+    ("reached", "problem", "back"),
+    [
+        (at(60, 4), LogTruncationError({PART: OffsetAndMetadata(45, "", 3)}), at(45, 3)),
+        (at(60, 4), LogTruncationError({PART: OffsetAndMetadata(45, "", -1)}), at(45)),
+        (at(60, 4), LogTruncationError({PART: None}), at(0)),  # the broker knows no such term
+        (at(30, 4), LogTruncationError({PART: OffsetAndMetadata(45, "", 3)}), at(30, 4)),
+        (at(60, 4), errors.OffsetOutOfRangeError({PART: 60}), at(60)),  # the extent decides
+        (at(60, 4), errors.OffsetOutOfRangeError(), at(60, 4)),
+        (at(60, 4), errors.KafkaConnectionError(), at(60, 4)),
+        (at(60, 4), None, at(60, 4)),
+    ],
+)
+def test_a_reader_goes_back_to_where_its_log_was_cut(
+    reached: Place, problem: Exception | None, back: Place
+) -> None:
+    assert go_back({"log/0": reached, "log/1": at(7, 1)}, TOPIC, problem) == {
+        "log/0": back,
+        "log/1": at(7, 1),
+    }
+
+
 def test_a_log_that_does_not_reach_so_far_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    find_starts(LINK, TOPIC, ReadingRange({}, False, (), EVER), {0: 95}, EXTENT)
+    find_starts(LINK, TOPIC, ReadingRange({}, False, (), EVER), {0: at(95)}, EXTENT)
     assert capsys.readouterr().err == (
         "t at kafka://a:9092 has records 10 to 90 in partition 0, the reader speck-1-J-a was at 95:"
         " it goes on with the first that there is\n"
@@ -85,19 +122,32 @@ def test_places_in_an_earlier_topic_of_that_name_do_not_count() -> None:
     parts = [TOPIC.partition(part) for part in range(4)]
     metadata = ['{"v":1,"id":"log"}', '{"v":1,"id":"old"}', "of somebody else", ""]
     known = {
-        part: SimpleNamespace(offset=7, metadata=text)
-        for part, text in zip(parts, metadata, strict=True)
+        part: OffsetAndMetadata(7, text, epoch)
+        for part, text, epoch in zip(parts, metadata, (4, 4, -1, 0), strict=True)
     }
     admin = SimpleNamespace(list_group_offsets=lambda wanted: {"g": known})
     topic = LinkTopic("t", "log", (0, 1, 2, 3), 1000)
-    assert read_places(admin, "g", topic) == {0: 7, 2: 7, 3: 7}
+    assert read_places(admin, "g", topic) == {0: at(7, 4), 2: at(7), 3: at(7, 0)}
+
+
+def test_a_place_is_committed_with_its_term() -> None:
+    committed: list[Any] = []
+
+    def alter(group: str, offsets: dict[Any, Any]) -> dict[Any, Any]:
+        committed.append((group, offsets))
+        return {PART: errors.NoError}
+
+    admin = SimpleNamespace(alter_group_offsets=alter)
+    for place in (at(7, 4), at(7)):
+        commit(admin, "g", TOPIC, {0: place}, "beside")
+    assert committed == [("g", {PART: OffsetAndMetadata(7, "beside", term)}) for term in (4, None)]
 
 
 # -- what it says of itself
 
 
 def report_of(taken: TakenNumbers) -> TakenReport:
-    return TakenReport(5, 9, taken, {"log/0": 40}, None)
+    return TakenReport(5, 9, taken, {"log/0": at(40)}, None)
 
 
 def test_a_reader_says_what_is_missing() -> None:
@@ -167,7 +217,15 @@ def test_credentials_are_found_by_the_brokers_address(
             " lead there from here",
         ),
         (errors.CoordinatorLoadInProgressError(), "CoordinatorLoadInProgress"),
-        (errors.KafkaError("the log was cut"), "the log was cut"),
+        (errors.KafkaError("the log was made anew"), "the log was made anew"),
+        (
+            LogTruncationError({PART: None}),
+            "the log was cut, as after a loss of power; reading goes on where it was cut",
+        ),
+        (
+            errors.OffsetOutOfRangeError({PART: 7}),
+            "the log has not what comes next; reading goes on with the first that there is",
+        ),
         (FileNotFoundError(2, "No such file", "ca.pem"), "[Errno 2] No such file: 'ca.pem'"),
     ],
 )
@@ -279,7 +337,11 @@ class PlayedLog(LogReader):
     def release(self) -> None: ...
     def bring(self, *offsets: int) -> None:
         for offset in offsets:
-            self.inbox.append(Incoming(b"x", None, None, False, (0, offset)))
+            self.inbox.append(Incoming(b"x", None, None, False, (0, offset, 4)))
+
+    def fail(self, error: Exception) -> None:
+        self.error, self.is_ended = error, True
+        self.leave()
 
 
 class PlayedReader(KafkaReader):
@@ -305,35 +367,65 @@ def await_ready(end: KafkaReader) -> None:
 
 
 def test_a_reader_knows_its_place() -> None:
-    reader, log = open_reader({"log/0": 50})
+    reader, log = open_reader({"log/0": at(50, 3)})
     connection = cast(PlayedLog, reader.current)
     assert reader.sessions_lost == 1, "the broker had none"
-    assert reader.position() == {"log/0": 50}
+    assert reader.position() == {"log/0": at(50, 3)}
     connection.bring(50, 51, 53)
     reader.keep(reader.poll())
     reader.keep(reader.poll())
     connection.idle = {0: 60}  # two markers behind 53
-    assert reader.position() == {"log/0": 52}, "something waits"
+    assert reader.position() == {"log/0": at(52, 4)}, "something waits"
     reader.keep(reader.poll())
-    assert reader.position() == {"log/0": 60}
+    assert reader.position() == {"log/0": at(60)}, "a marker may be of a later term"
     assert reader.report(TakenReport(1, 2, TakenNumbers(), reader.position(), None))
     assert not reader.has_reported
-    assert [places for places, _ in connection._to_commit] == [{0: 60}]
+    assert [places for places, _ in connection._to_commit] == [{0: at(60)}]
     connection.bring(61)
     connection.error = errors.KafkaConnectionError()
     connection.is_ended = True
     reader.tend(0.0)
     assert (reader.ready, reader.has_waiting, log) == (False, False, ["start over"])
-    assert reader.position() == {"log/0": 60}
+    assert reader.position() == {"log/0": at(60)}
     connection.leave()
     await_ready(reader)
     again = cast(PlayedLog, reader.current)
     assert again is not connection
-    assert again.starts == {0: 60}, "what had come, and was not taken, comes again"
+    assert again.starts == {0: at(60)}, "what had come, and was not taken, comes again"
+
+
+def test_a_reader_whose_log_was_cut_goes_on_there() -> None:
+    reader, _ = open_reader({"log/0": at(50, 4)})
+    connection = cast(PlayedLog, reader.current)
+    connection.bring(50, 51, 52)
+    reader.keep(reader.poll())
+    connection.fail(LogTruncationError({PART: OffsetAndMetadata(45, "", 3)}))
+    await_ready(reader)
+    assert cast(PlayedLog, reader.current).starts == {0: at(45, 3)}
+    assert reader.position() == {"log/0": at(45, 3)}, "that of the next checkpoint, too"
+
+
+def test_a_cut_is_noticed_before_the_job_has_noticed_the_connection() -> None:
+    reader = PlayedReader(contract_of(), LISTENER, {"log/0": at(50, 4)}, read_before=True)
+    reader.tend(0.0)
+    connection = cast(PlayedLog, reader.current)
+    wait_for(lambda: connection.is_ready, "a connection")
+    connection.fail(LogTruncationError({PART: OffsetAndMetadata(45, "", 3)}))
+    await_ready(reader)
+    assert cast(PlayedLog, reader.current).starts == {0: at(45, 3)}
+
+
+def test_the_library_is_given_the_term_of_a_place() -> None:
+    """By it the leader says where the log was cut."""
+    seen: list[Any] = []
+    subscription = SimpleNamespace(seek=lambda *what: seen.append(what))
+    for place in (at(7, 4), at(7)):
+        seek(SimpleNamespace(_subscription=subscription), PART, place)
+    assert seen == [(PART, OffsetAndMetadata(7, "", term)) for term in (4, -1)]
 
 
 def test_a_reader_is_held_back_by_its_window() -> None:
-    reader, _ = open_reader({"log/0": 50})
+    reader, _ = open_reader({"log/0": at(50)})
     connection = cast(PlayedLog, reader.current)
     assert not connection.is_full
     connection.bring(*range(100))

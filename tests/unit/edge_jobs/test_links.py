@@ -20,10 +20,11 @@ from speck_link.sink import Sink, TooLargeError
 from speck_link.source import Source
 from speck_link.state import State
 from speck_link.taken import TakenNumbers
+from speck_link.transport import Place, read_position
 from speck_link.window import ResendWindow
 
 from tests.python_jobs import SOURCES
-from tests.unit.edge_jobs.memory_links import SERIES, Ends, Log
+from tests.unit.edge_jobs.memory_links import SERIES, TERM, Ends, Log
 
 CONTRACT = (
     *("--job-name", "J", "--client-id", "speck-1-J-a", "--checkpoint-interval", "1ms"),
@@ -75,7 +76,7 @@ def test_records_pass_in_order_with_stamps(tmp_path: Path, delivery: str) -> Non
     assert [number for _, number in ends.sink.stamps] == list(range(1, RECORDS + 1))
     assert ends.source.place == RECORDS
     (last, *_) = reversed(ends.source.reports)
-    assert (last.taken.messages, last.position) == (RECORDS, {SERIES: RECORDS})
+    assert (last.taken.messages, last.position) == (RECORDS, {SERIES: Place(RECORDS, TERM)})
 
 
 @pytest.mark.parametrize("stamped", [True, False])
@@ -155,13 +156,29 @@ def test_positions_of_another_link_mean_nothing() -> None:
     taken = TakenNumbers()
     taken.use_link(contract.source.client_id)
     known, other = fed(), fed()
-    Source(contract, TakenNumbers.from_json(taken.to_json()), {SERIES: 7}, known.open_reader)
+    position = {SERIES: Place(7)}
+    Source(contract, TakenNumbers.from_json(taken.to_json()), position, known.open_reader)
     taken.use_link("speck-1-J-b")
-    Source(contract, taken, {SERIES: 7}, other.open_reader)
+    Source(contract, taken, position, other.open_reader)
     assert known.reader is not None
     assert other.reader is not None
     assert (known.reader.read_before, known.reader.next) == (True, 7)
     assert (other.reader.read_before, other.reader.next) == (False, 0)
+
+
+def test_a_state_keeps_the_terms_of_its_places() -> None:
+    """Also one that a version has moved meanwhile that knew none."""
+    terms = '{"log/0": [50, 4], "log/1": [60, null]}'
+    assert read_position('{"log/0": 50, "log/1": 60}', terms) == {
+        "log/0": Place(50, 4),
+        "log/1": Place(60),
+    }
+    assert read_position('{"log/0": 51, "log/2": 1}', terms) == {
+        "log/0": Place(51),
+        "log/2": Place(1),
+    }
+    assert read_position('{"log/0": 50}', None) == {"log/0": Place(50)}
+    assert read_position(None, None) == {}
 
 
 def test_positions_that_are_handed_over_are_no_numbers() -> None:

@@ -8,11 +8,13 @@ from typing import Any
 
 from kafka import errors
 from kafka.net.compat import KafkaNetClient
+from kafka.structs import OffsetAndMetadata
 
 from speck_link.arguments import Link
 from speck_link.credentials import find_credentials
 from speck_link.kafka.address import ENCRYPTED, is_same
 from speck_link.kafka.last_words import keep_last_words
+from speck_link.transport import Place
 
 # what matters comes as errors, which are reported with the link that they belong to
 logging.getLogger("kafka").setLevel(logging.CRITICAL)
@@ -20,6 +22,11 @@ keep_last_words()
 
 CALL_MS = 5000
 """How long a broker that says nothing is waited for."""
+
+_FETCH_BYTES = 256 << 10
+FETCH_SETTINGS = {"fetch_max_bytes": _FETCH_BYTES, "max_partition_fetch_bytes": _FETCH_BYTES}
+"""Of a consumer. An answer must have come within the timeout of its request, else it is asked for
+again from its beginning, for ever over a network that is too slow. Kafka's default is 1 MiB."""
 
 _MECHANISM = "SCRAM-SHA-512"
 _YEAR_MS = 365 * 24 * 3600 * 1000
@@ -105,6 +112,13 @@ class OpenClient:
             self.client.close(**how)
 
 
+def seek(consumer: Any, tp: Any, place: Place) -> None:
+    """Go to a place. If its term is known, the library asks the leader whether the log was cut
+    below it (the library's own `seek` takes offsets alone)."""
+    term = -1 if place.term is None else place.term
+    consumer._subscription.seek(tp, OffsetAndMetadata(place.offset, "", term))
+
+
 def settings_of(link: Link) -> dict[str, Any]:
     """What all clients of a link have in common, with the credentials as they are now. Raises
     OSError if a file of certificates cannot be used."""
@@ -153,6 +167,10 @@ def explain(error: BaseException) -> str:
             f"{words}; install in this program's Python what unpacks it (lz4, python-snappy or"
             " zstandard), or have records sent uncompressed, or with gzip"
         )
+    if isinstance(error, errors.LogTruncationError):
+        return "the log was cut, as after a loss of power; reading goes on where it was cut"
+    if isinstance(error, errors.OffsetOutOfRangeError):
+        return "the log has not what comes next; reading goes on with the first that there is"
     if isinstance(error, _SILENT):
         return (
             f"{words}; if the broker runs, look whether the address, and its advertised.listeners,"

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer
-from kafka.errors import KafkaError
+from kafka.errors import KafkaError, LogTruncationError, OffsetOutOfRangeError
 
 from speck_link.arguments import Contract, Link
-from speck_link.kafka.client import OpenClient
+from speck_link.kafka.client import FETCH_SETTINGS, OpenClient, seek
 from speck_link.kafka.connection import KafkaEnd, LogConnection, Signal
 from speck_link.kafka.metadata import write_metadata
-from speck_link.kafka.start import ReadingRange, find_starts
+from speck_link.kafka.start import ReadingRange, find_starts, go_back
 from speck_link.kafka.tail import stamp_of
 from speck_link.kafka.topic import LinkTopic, commit, find_or_make, read_extents, read_places
-from speck_link.transport import Incoming, Position, ReaderListener, TakenReport
+from speck_link.transport import Incoming, Place, Position, ReaderListener, TakenReport
 
 MOST_WAITING = 16 << 20
 _OVERHEAD = 300
@@ -35,12 +35,16 @@ _SETTINGS = {
     "auto_offset_reset": "none",
     "allow_auto_create_topics": False,
     "isolation_level": "read_committed",
-    "fetch_max_bytes": 4 << 20,
     "metrics_enabled": False,
+    **FETCH_SETTINGS,
 }
 
-Places = tuple[Mapping[int, int], str]
-"""Offsets by partition, and what is said beside them."""
+_UNKNOWN = -1
+
+_GONE = (LogTruncationError, OffsetOutOfRangeError)
+
+Places = tuple[Mapping[int, Place], str]
+"""Places by partition, and what is said beside them."""
 
 
 class LogReader(LogConnection):
@@ -54,7 +58,7 @@ class LogReader(LogConnection):
         self._poller: Any = None
         self._ends: Mapping[int, int] = {}
         self.topic: LinkTopic | None = None
-        self.starts: Mapping[int, int] = {}
+        self.starts: Mapping[int, Place] = {}
         self.is_place_kept = False
         self.inbox: deque[Incoming] = deque()
         self._bytes_added = self.bytes_taken = 0  # each by one thread alone
@@ -100,7 +104,7 @@ class LogReader(LogConnection):
         self._poller = self._consumer.client
         self._poller.assign([topic.partition(part) for part in topic.parts])
         for part, start in self.starts.items():
-            self._poller.seek(topic.partition(part), start)
+            seek(self._poller, topic.partition(part), start)
         self.topic = topic
         self.is_place_kept = bool(places)
         if not places:  # from now on the broker keeps what comes for this reader
@@ -128,7 +132,7 @@ class LogReader(LogConnection):
 
     def _add(self, record: Any) -> None:
         payload = bytes(record.value or b"")
-        place = record.partition, record.offset
+        place = record.partition, record.offset, record.leader_epoch
         self._bytes_added += len(payload) + _OVERHEAD
         self.inbox.append(Incoming(payload, stamp_of(record), None, False, place))
 
@@ -179,7 +183,8 @@ class LogReader(LogConnection):
 
 
 class KafkaReader(KafkaEnd[LogReader]):
-    """The reader of a job's source. A message's place is its partition and its offset."""
+    """The reader of a job's source. A message's place is its partition, its offset and the term of
+    its leader."""
 
     doing = "read"
     dropped = 0
@@ -194,21 +199,22 @@ class KafkaReader(KafkaEnd[LogReader]):
     ) -> None:
         super().__init__(contract.source)
         self._contract, self._listener = contract, listener
-        self._position, self._read_before = dict(position), read_before
-        self._next: dict[int, int] = {}
+        self._restored, self._read_before = dict(position), read_before
+        self._reached: Position = {}
+        self._next: dict[int, Place] = {}
         self.sessions_lost = 0
 
     def _connect(self) -> LogReader:
         contract = self._contract
-        position = dict(self._position)
-        reading = ReadingRange(position, self._read_before, contract.taken, contract.until)
+        reading = ReadingRange(
+            self._restored, self._read_before, contract.taken, contract.until, self._reached
+        )
         return LogReader(self.link, reading, contract.receive_maximum, self.signal)
 
     def _begin(self, connection: LogReader) -> None:
         assert connection.topic is not None
-        series = connection.topic.series
         self._next = dict(connection.starts)
-        self._position = {series(part): start for part, start in self._next.items()}
+        self._reached = _name(connection.topic, self._next)
         if not connection.is_place_kept and self._contract.is_acknowledged:
             self.sessions_lost += 1
             print(f"the place of {self.link} is lost, or was never made", file=sys.stderr)
@@ -216,6 +222,12 @@ class KafkaReader(KafkaEnd[LogReader]):
     def _lose(self) -> None:
         self.position()  # of records, also where it is idle
         self._listener.start_over()
+
+    def _note_end(self, ended: LogReader, now: float) -> None:
+        if ended.topic is not None and isinstance(ended.error, _GONE):
+            reached = {**_name(ended.topic, ended.starts), **self._reached}
+            self._reached = go_back(reached, ended.topic, ended.error)
+        super()._note_end(ended, now)
 
     # -- for the source
 
@@ -233,20 +245,21 @@ class KafkaReader(KafkaEnd[LogReader]):
         return message
 
     def keep(self, message: Incoming) -> None:
-        part, offset = message.place
-        self._next[part] = offset + 1
+        part, offset, term = message.place
+        self._next[part] = Place(offset + 1, None if term == _UNKNOWN else term)
 
     def position(self) -> Position:
         """Until a connection knows better, where the state, or the last connection, has ended."""
         current = self.current
         if not self.ready or current is None or current.topic is None:
-            return dict(self._position)
+            return self._reached or self._restored
         idle = current.idle  # before looking at the inbox: that has had all before it
         is_drained = not current.inbox
-        for part, offset in self._next.items():
-            place = max(offset, idle.get(part, 0)) if is_drained else offset
-            self._next[part] = self._position[current.topic.series(part)] = place
-        return dict(self._position)
+        for part, place in self._next.items():
+            if is_drained and idle.get(part, 0) > place.offset:
+                self._next[part] = Place(idle[part])  # a marker may be of a later term
+        self._reached = _name(current.topic, self._next)
+        return self._reached
 
     def acknowledge(self) -> None:
         """The report of what was taken does it."""
@@ -255,14 +268,19 @@ class KafkaReader(KafkaEnd[LogReader]):
         current = self.current
         if current is None or current.topic is None:
             return False
-        offsets = {
+        places = {
             part: report.position[series]
             for part in current.topic.parts
             if (series := current.topic.series(part)) in report.position
         }
-        current.commit((offsets, write_metadata(report, current.topic.id)))
+        current.commit((places, write_metadata(report, current.topic.id)))
         return True
 
     @property
     def has_reported(self) -> bool:
         return self.current is None or not self.current.is_committing
+
+
+def _name(topic: LinkTopic, places: Mapping[int, Place]) -> Position:
+    """By series."""
+    return {topic.series(part): place for part, place in places.items()}

@@ -1,4 +1,4 @@
-"""Finds in a log what a writer has sent last: nobody else says it."""
+"""Finds in a log what a writer has sent: nobody else says it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from kafka import KafkaConsumer
-from kafka.errors import KafkaError
+from kafka.errors import OffsetOutOfRangeError
 
-from speck_link.arguments import Link, producer_in_port, producer_of_sink
-from speck_link.kafka.client import CALL_MS, OpenClient
+from speck_link.arguments import Link
+from speck_link.kafka.client import CALL_MS, FETCH_SETTINGS, OpenClient
 from speck_link.kafka.topic import LinkTopic
-from speck_link.link_status import SentNumber
+from speck_link.sent import SeenNumbers, SentNumber
 from speck_link.taken import parse_number
 
 _PIECES = (1000, 10_000, 100_000)
@@ -23,62 +23,69 @@ _SETTINGS = {
     "enable_auto_commit": False,
     "auto_offset_reset": "none",
     "allow_auto_create_topics": False,
-    "fetch_max_bytes": 4 << 20,
     "metrics_enabled": False,
+    **FETCH_SETTINGS,
 }
 
 
-def find_last(link: Link, topic: LinkTopic, part: int) -> SentNumber | None:
-    """The last number that a writer has in a partition; None if there is none among the last
-    100 000 records. Raises KafkaError when it cannot be read."""
+def read_tail(link: Link, topic: LinkTopic, part: int, oldest: SentNumber) -> SeenNumbers:
+    """What is to be seen of the numbers of a writer from the `oldest` in question on. Raises
+    KafkaError when the broker cannot be reached, or refuses."""
     opened = OpenClient(KafkaConsumer, link, **_SETTINGS)
     try:
-        tp = topic.partition(part)
-        opened.client.assign([tp])
-        (first,) = opened.client.beginning_offsets([tp], timeout_ms=CALL_MS).values()
-        (end,) = opened.client.end_offsets([tp], timeout_ms=CALL_MS).values()
-        prefixes = list_prefixes(link)
-        return search_backwards(
-            first, end, lambda begin, upto: _find_between(opened.client, tp, begin, upto, prefixes)
-        )
+        return LogTail(opened.client, topic.partition(part), oldest).read()
     finally:
         opened.close()
 
 
-def list_prefixes(link: Link) -> tuple[str, ...]:
-    """How the stamps of a writer of this link may begin."""
-    return f"{producer_of_sink(link.client_id)}/", f"{producer_in_port(link.client_id)}/"
+class LogTail:
+    """Reads the end of a log, a longer piece each time, back to a record that was sent no later
+    than the oldest in question. It ends early when the time is over, as it is soon over a slow
+    network where many others write: what was not seen is sent again then."""
 
+    def __init__(
+        self,
+        consumer: Any,
+        tp: Any,
+        oldest: SentNumber,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._consumer, self._tp, self._oldest, self._clock = consumer, tp, oldest, clock
+        self._seen = SeenNumbers(oldest.producer)
 
-def search_backwards(
-    first: int, end: int, look: Callable[[int, int], SentNumber | None]
-) -> SentNumber | None:
-    """Look into the end of a log, a longer piece each time."""
-    upto = end
-    for piece in _PIECES:
-        begin = max(first, end - piece)
-        last = look(begin, upto) if begin < upto else None
-        if last is not None or begin == first:
-            return last
-        upto = begin
-    return None
+    def read(self) -> SeenNumbers:
+        self._consumer.assign([self._tp])
+        (first,) = self._consumer.beginning_offsets([self._tp], timeout_ms=CALL_MS).values()
+        (end,) = self._consumer.end_offsets([self._tp], timeout_ms=CALL_MS).values()
+        deadline, upto = self._clock() + _PATIENCE_S, end
+        for piece in _PIECES:
+            begin = max(first, end - piece)
+            is_complete = self._read_between(begin, upto, deadline)
+            if not is_complete or begin == first or self._seen.reach_back_to(self._oldest):
+                break
+            upto = begin
+        return self._seen
 
+    def _read_between(self, first: int, end: int, deadline: float) -> bool:
+        """Returns whether all of the piece could be read."""
+        self._consumer.seek(self._tp, first)
+        while not self._is_at(end):
+            try:
+                polled = self._consumer.poll(timeout_ms=_POLL_MS)
+            except OffsetOutOfRangeError:  # it was deleted meanwhile
+                return False
+            for record in (record for records in polled.values() for record in records):
+                stamp = stamp_of(record) if record.offset < end else None
+                number = None if stamp is None else parse_stamp(stamp)
+                if number is not None:
+                    self._seen.add(number)
+            if self._clock() > deadline:
+                return self._is_at(end)
+        return True
 
-def _find_between(
-    consumer: Any, tp: Any, first: int, end: int, prefixes: tuple[str, ...]
-) -> SentNumber | None:
-    last = None
-    deadline = time.monotonic() + _PATIENCE_S
-    consumer.seek(tp, first)
-    while (position := consumer.position(tp, timeout_ms=_POLL_MS)) is None or position < end:
-        for records in consumer.poll(timeout_ms=_POLL_MS).values():
-            for record in records:
-                stamp = stamp_of(record)
-                if record.offset < end and stamp is not None and stamp.startswith(prefixes):
-                    last = parse_stamp(stamp) or last
-        if time.monotonic() > deadline:
-            raise KafkaError("the end of the log cannot be read")
-    return last
+    def _is_at(self, end: int) -> bool:
+        position = self._consumer.position(self._tp, timeout_ms=_POLL_MS)
+        return position is not None and position >= end
 
 
 def stamp_of(record: Any) -> str | None:

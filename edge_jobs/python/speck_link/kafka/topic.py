@@ -22,6 +22,8 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata
 
+from speck_link.transport import Place
+
 _NO_LIMIT = 1 << 31
 _THERE_S = 5.0
 _LOOK_S = 0.02
@@ -122,16 +124,22 @@ def read_extents(admin: Any, topic: LinkTopic) -> dict[int, Extent]:
     return {part: Extent(starts[tp].offset, ends[tp].offset) for part, tp in tps.items()}
 
 
-def read_places(admin: Any, group: str, topic: LinkTopic) -> dict[int, int]:
-    """The committed offsets of a group in this log, by partition. The broker may keep places in a
+def read_places(admin: Any, group: str, topic: LinkTopic) -> dict[int, Place]:
+    """The committed places of a group in this log, by partition. The broker may keep places in a
     log that was of the same name: these do not count."""
     wanted = [topic.partition(part) for part in topic.parts]
     known = admin.list_group_offsets({group: wanted}).get(group, {})
     return {
-        tp.partition: place.offset
+        tp.partition: Place(place.offset, term_of(place))
         for tp, place in known.items()
         if place.offset >= 0 and _is_of(place.metadata, topic.id)
     }
+
+
+def term_of(answer: Any) -> int | None:
+    """The leader epoch beside a record or an offset of the library; None where there is none."""
+    epoch = answer.leader_epoch
+    return epoch if isinstance(epoch, int) and epoch >= 0 else None
 
 
 def _is_of(metadata: str | None, topic_id: str) -> bool:
@@ -143,14 +151,14 @@ def _is_of(metadata: str | None, topic_id: str) -> bool:
 
 
 def commit(
-    admin: Any, group: str, topic: LinkTopic, offsets: Mapping[int, int], metadata: str
+    admin: Any, group: str, topic: LinkTopic, places: Mapping[int, Place], metadata: str
 ) -> None:
     """Commit places without being a member of the group. Raises KafkaError; what is wrong stands
     in the answers for the partitions alone."""
-    places = {
-        topic.partition(part): OffsetAndMetadata(offset, metadata, None)
-        for part, offset in offsets.items()
+    offsets = {
+        topic.partition(part): OffsetAndMetadata(place.offset, metadata, place.term)
+        for part, place in places.items()
     }
-    for refusal in admin.alter_group_offsets(group, places).values():
+    for refusal in admin.alter_group_offsets(group, offsets).values():
         if refusal is not NoError:
             raise refusal(f"the place of {group} cannot be set")

@@ -12,9 +12,9 @@ from kafka.partitioner.default import murmur2
 from speck_link.arguments import Contract, Link, producer_of_sink
 from speck_link.kafka.client import OpenClient, explain
 from speck_link.kafka.connection import KafkaEnd, LogConnection, Signal
-from speck_link.kafka.tail import find_last
+from speck_link.kafka.tail import read_tail
 from speck_link.kafka.topic import find_or_make
-from speck_link.link_status import SentNumber
+from speck_link.sent import SentNumber, SentRecords
 from speck_link.transport import Outcome, WriterListener
 
 _LOOK_S = 0.5
@@ -38,14 +38,14 @@ class LogWriter(LogConnection):
     """A connection: a producer. Its own thread leaves its answers in a queue."""
 
     def __init__(
-        self, link: Link, signal: Signal, *, acknowledged: bool, wants_confirmation: bool
+        self, link: Link, signal: Signal, *, acknowledged: bool, doubtful: SentNumber | None
     ) -> None:
         super().__init__(link, signal)
-        self._acknowledged, self._wants_confirmation = acknowledged, wants_confirmation
+        self._acknowledged, self._doubtful = acknowledged, doubtful
         self._opened: OpenClient | None = None
         self._part = 0
-        self.confirmed: SentNumber | None = None
-        """The last number that the log has; None: none, or nobody wanted to know."""
+        self.confirmed: SentRecords | None = None
+        """What the log has; None: nothing, or nobody wanted to know."""
         self.max_payload = 0
         self.answers: deque[Answer] = deque()
         self.broken: Exception | None = None
@@ -73,8 +73,8 @@ class LogWriter(LogConnection):
             metrics_enabled=False,
         )
         self._opened.client.partitions_for(topic.name)  # nothing has to wait for it then
-        if self._wants_confirmation:
-            self.confirmed = find_last(self.link, topic, self._part)
+        if self._doubtful is not None:
+            self.confirmed = read_tail(self.link, topic, self._part, self._doubtful) or None
 
     def serve(self) -> None:
         assert self._opened is not None
@@ -147,7 +147,7 @@ class KafkaWriter(KafkaEnd[LogWriter]):
             self.link,
             self.signal,
             acknowledged=self._contract.is_acknowledged,
-            wants_confirmation=self._listener.wants_confirmation,
+            doubtful=self._listener.oldest_doubtful,
         )
 
     def _begin(self, connection: LogWriter) -> None:

@@ -30,7 +30,7 @@ class MqttReader(Connection):
         self._waiting_bytes = 0
         self._topic = self.link.topic
         self._marks = f"speck/marks/{self.link.client_id}"
-        self._unacknowledged: deque[tuple[int, int]] = deque()
+        self._unacknowledged: deque[tuple[int, ...]] = deque()
         self._session_made = False
         self._subscription: int | None = None
         self._announcing: int | None = None
