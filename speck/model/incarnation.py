@@ -114,7 +114,8 @@ class Incarnation:
     its `main` has set one; as the engine reports it.
 
     `asked_ms` is when it was asked to save its state and stop, in Unix milliseconds; 0: the broker
-    of its link was restarted since, and may have forgotten what it said then (`is_forgotten`).
+    of its link was restarted since, and may have forgotten what it said then, or it has not said it
+    since its engine died (`is_forgotten`).
 
     `ends_early`: it reads its link up to some record only, to stop there (see
     `speck.model.job_operations.CatchUp`). `switched`: it has not been started yet, but what waits

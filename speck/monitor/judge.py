@@ -122,7 +122,9 @@ def is_stuck(facts: Facts) -> bool:
     status = judge(facts)
     if status.state is not JobState.RESTARTING:
         return status.state is JobState.STALLED
-    return status.momentary not in _UP or facts.finding.is_restarted
+    if status.momentary not in (JobState.RUNNING, JobState.DEPLOYING):
+        return True
+    return facts.finding.is_restarted or facts.finding.link_stalls
 
 
 _AT_ENGINE = {

@@ -60,8 +60,15 @@ def cancel_and_wait(
     )
 
 
-def conclude(context: Context, operation: Stop | Cancel | Fence, savepoint: str | None) -> Done:
-    """The outcome for an incarnation that speck has ended. Its session is stored with it."""
+def conclude(
+    context: Context,
+    operation: Stop | Cancel | Fence,
+    savepoint: str | None,
+    *,
+    is_unsaid: bool = False,
+) -> Done:
+    """The outcome for an incarnation that speck has ended. Its session is stored with it.
+    `is_unsaid`: it may not have said what it has taken, or not have published it."""
     incarnation = context.find_incarnation(operation.job_name)
     assert incarnation is not None
     is_final = not isinstance(operation, Fence) and operation.final
@@ -71,6 +78,8 @@ def conclude(context: Context, operation: Stop | Cancel | Fence, savepoint: str 
     result = replace(incarnation, job=job, end=EndState.ENDED, savepoint=savepoint)
     if savepoint is not None:
         result = replace(result, start=StartState.CONFIRMED, base=None)
+    if is_unsaid:
+        result = result.forgotten()
     context.views.record_end(job.source_site, context.source_client_id(job))
     for link in job.port:
         context.views.record_end(link.site, context.sink_client_id(job, link))

@@ -210,8 +210,9 @@ class Stopping:
         name, site = self.operation.job_name, self.operation.site
         if (savepoint := self._find_savepoint(state)) is not None:
             return conclude(self.context, self.operation, savepoint)
-        if state is None and isinstance(self.operation, Stop) and self.operation.exact:
-            self._refuse_lost_end()
+        is_exact = isinstance(self.operation, Stop) and self.operation.exact
+        if is_exact and gave_up is None and state in (None, RunState.FAILED):
+            self._refuse_lost_end(state)
         outcome = conclude(self.context, self.operation, None)
         if state is RunState.FINISHED and self._has_finished():
             finished = finish(self._find_incarnation())
@@ -229,16 +230,16 @@ class Stopping:
         )
         return outcome.with_writes(event)
 
-    def _refuse_lost_end(self) -> None:
-        """Raise PermanentError: an engine that was killed has forgotten the job. What its last
-        checkpoint holds may not be published, or not be reported: the next plan starts it once more
-        before others go on in its place."""
-        running = replace(self._find_incarnation(), end=EndState.NONE, asked_ms=None)
-        self.context.records.write(self.context.records.incarnations.put(self._scope, running))
+    def _refuse_lost_end(self, state: RunState | None) -> None:
+        """Store the end of a job that its engine has lost, or that has failed, as it was stopped,
+        and raise PermanentError. What its last checkpoint holds may not be published, or not be
+        reported: in the next plan it says that before others go on in its place."""
+        self.context.store(conclude(self.context, self.operation, None, is_unsaid=True))
         name, site = self.operation.job_name, self.operation.site
+        what = f"{site} does not know it any more" if state is None else "it has failed"
         raise PermanentError(
-            f"cannot stop {name}: {site} does not know it any more, and it may not have published"
-            " all that it has taken; apply again: it is started once more first"
+            f"cannot stop {name}: {what}, and it may not have published all that it has taken;"
+            " apply again, and it does that first; --drop-queues goes on without it"
         )
 
     def _has_finished(self) -> bool:

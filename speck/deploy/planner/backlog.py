@@ -14,6 +14,7 @@ from functools import partial
 from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import is_live, is_lost
+from speck.deploy.planner.exact_ends import ends_exactly
 from speck.deploy.planner.forms import find_candidates, find_early, find_outrun
 from speck.deploy.planner.lineages import Lineage, find_lineages, is_outrun, is_running
 from speck.deploy.planner.sessions import count_abandoned
@@ -80,7 +81,9 @@ def find_backlog(wiring: Wiring) -> Backlog:
     if conditions.leave or not conditions.drains:
         return Backlog()
     backlog = _find_waiting(wiring.situation, wiring.followers)
-    return backlog if backlog.jobs else _find_stopped_between(wiring)
+    for find in (_find_stopped_between, _find_lost):
+        backlog = backlog if backlog.jobs else find(wiring)
+    return backlog
 
 
 def _find_waiting(situation: Situation, followers: Followers) -> Backlog:
@@ -245,6 +248,23 @@ def _find_stopped_between(wiring: Wiring) -> Backlog:
         if session is None or session.client_id in situation.conditions.has_read:
             continue
         if count_abandoned(situation, followers, session) != 0:
+            backlog = backlog.reading(situation, old.job, session, None)
+    return backlog
+
+
+def _find_lost(wiring: Wiring) -> Backlog:
+    """The jobs that were lost with their engines and have to end exactly: what their last
+    checkpoints hold may not be published yet, or not be known to their readers."""
+    situation, backlog = wiring.situation, Backlog()
+    sessions = {(s.job_name, s.link): s for s in situation.inventory.sessions}
+    for decision in wiring.decisions:
+        old = decision.old
+        if old is None or not (is_lost(situation, old) and old.has_state):
+            continue
+        session = sessions.get((decision.job_name, old.job.source))
+        if session is None or session.client_id in situation.conditions.has_read:
+            continue
+        if ends_exactly(wiring, decision):
             backlog = backlog.reading(situation, old.job, session, None)
     return backlog
 

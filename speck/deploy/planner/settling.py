@@ -5,8 +5,8 @@ to follow such a reader holds what comes from its reservation on. The reader may
 that: then the messages in between are in its own session only.
 
 Others have stopped, and are to be followed, or to change at the same record as further readers; but
-their broker was restarted since, and may have forgotten what they had taken. They run for a moment
-and say it again.
+their broker was restarted since, and may have forgotten what they had taken. Or their engine died
+while they stopped, so that they have not said it. They run for a moment and say it again.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from speck.deploy.planner.catching_up import make_catch_up
 from speck.deploy.planner.decisions import Decision, is_live
+from speck.deploy.planner.exact_ends import ends_exactly
 from speck.deploy.planner.handovers import own_session, trusts
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Wiring
@@ -64,8 +65,9 @@ def find_stopping(wiring: Wiring) -> list[Incarnation]:
 
 def find_forgotten(wiring: Wiring, stage: Wiring) -> list[Incarnation]:
     """The readers that are followed, or stop at the same record as others, or start at another link
-    while one waits to follow them, and of which their broker may have forgotten how far they had
-    come. Nobody is waited for if what is known has to do."""
+    while one waits to follow them, or have to end exactly, and of which their broker may have
+    forgotten how far they had come, or which have not said it since their engine died. Nobody is
+    waited for if what is known has to do."""
     situation = wiring.situation
     present = situation.inventory.jobs
     names = set[str]().union(*wiring.cuts.together.values())
@@ -75,8 +77,15 @@ def find_forgotten(wiring: Wiring, stage: Wiring) -> list[Incarnation]:
         if run is not None and run.job.source == former.link and former.followed_by is None:
             names.add(run.job.job_name)
     names |= {d.job_name for d in (*wiring.decisions, *stage.decisions) if _goes_away(situation, d)}
+    names |= {d.job_name for d in wiring.decisions if _is_unsaid(d) and ends_exactly(wiring, d)}
     readers = [present[name] for name in sorted(names) if present[name].is_forgotten]
     return [_find_form(each) for each in readers if not trusts(situation, each)]
+
+
+def _is_unsaid(decision: Decision) -> bool:
+    """Whether a job has ended without a savepoint: what it had taken may not be published."""
+    run = decision.old.run if decision.old is not None else None
+    return run is not None and run.ended and run.savepoint is None
 
 
 def _goes_away(situation: Situation, decision: Decision) -> bool:
@@ -111,6 +120,8 @@ def settle(wiring: Wiring, settling: Settling) -> tuple[Step, ...]:
         again = make_catch_up(wiring.situation, each, ())
         site = each.job.source_site
         reason = f"says again what it has taken: the broker of {site} was restarted"
+        if each.run is not None and each.run.savepoint is None:  # see `_is_unsaid`
+            reason = "says what it has taken and sent: it had no savepoint when it ended"
         steps.append(Step(number, again, (), reason))
     return tuple(steps)
 

@@ -9,6 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from speck.deploy.planner.catching_up import find_catch_ups
 from speck.deploy.planner.debts import is_followed
 from speck.deploy.planner.decisions import Decision, may_arrive
+from speck.deploy.planner.exact_ends import ends_exactly
 from speck.deploy.planner.leaving import (
     find_leaving_producers,
     is_still_fed,
@@ -170,9 +171,8 @@ def _make_stop(wiring: Wiring, decision: Decision) -> Fence | Cancel | Stop:
         return Fence(*identity)
     if not wiring.situation.can_save(old.job) or _needs_no_state(wiring, decision):
         return Cancel(*identity, final, pauses)
-    is_elsewhere = new is None or new.ends != old.job.ends or wiring.cuts.find_together(old.job)
-    exact = bool(is_elsewhere) and wiring.situation.conditions.drains
-    return Stop(*identity, final, pauses, exact and not wiring.situation.conditions.drops)
+    exact = not wiring.situation.conditions.drops and ends_exactly(wiring, decision)
+    return Stop(*identity, final, pauses, exact)
 
 
 def _is_final(wiring: Wiring, link: Link) -> bool:

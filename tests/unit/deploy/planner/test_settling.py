@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from speck.model.incarnation import Incarnation, StartState
-from speck.model.job_operations import CatchUp, Switch
+from speck.model.job_operations import CatchUp, Start, Stop, Switch
 from speck.model.link_operations import HandOver
 from speck.model.observation import Observation
 from tests.unit.deploy.planner.plans import deployed, job, plan_jobs, running, text
@@ -17,10 +17,13 @@ from tests.unit.deploy.planner.readers import (
     OLD,
     client_id,
     forget,
+    observe_lost,
     session,
     with_sessions,
 )
 from tests.unit.deploy.planner.test_exchanges import AX, AY, BX, BY
+
+READS_X = job("R", "cloud/x", "cloud/o")
 
 
 def test_a_reader_says_first_what_it_has_taken_if_its_broker_has_forgotten_that() -> None:
@@ -44,6 +47,39 @@ def test_one_whose_start_was_refused_says_what_it_had_taken_before() -> None:
     inventory = replace(inventory, jobs={**inventory.jobs, "B": refused}, attempts={"A": 1, "B": 2})
     plan = plan_jobs(inventory, AY, BX)
     assert [str(step.operation) for step in plan.steps] == ["catch up edge-a/T of B"]
+
+
+@pytest.mark.parametrize("site", ["edge-a", "cloud"])
+def test_one_whose_engine_died_as_it_stopped_publishes_first_what_it_has(site: str) -> None:
+    """It goes on at another link, and who reads its old one leaves."""
+    inventory = forget(deployed(AX, READS_X), "A")
+    ended = replace(inventory.jobs["A"], savepoint=None)
+    inventory = replace(inventory, jobs={**inventory.jobs, "A": ended})
+    for wanted in ([replace(AX, sink=AY.sink, site=site)], [READS_X]):
+        plan = plan_jobs(inventory, *wanted)
+        (step,) = plan.steps
+        assert isinstance(step.operation, CatchUp)
+        assert step.operation.job == AX
+        assert step.reason == "says what it has taken and sent: it had no savepoint when it ended"
+    again = plan_jobs(inventory, AX, READS_X)
+    assert [str(step.operation) for step in again.steps if "start" in str(step)] == [
+        "start A on edge-a"
+    ]
+
+
+@pytest.mark.parametrize("removed", [False, True])
+def test_one_that_was_lost_with_its_engine_runs_first_as_before(removed: bool) -> None:
+    """What its last checkpoint holds may not be published: nothing else waits for it."""
+    inventory = deployed(AX, READS_X)
+    observed = observe_lost(inventory, "A")
+    moved = [replace(AX, sink=AY.sink), replace(READS_X, source=AY.sink)]
+    wanted = [READS_X] if removed else moved
+    plan = plan_jobs(inventory, *wanted, observed=observed)
+    starts = [step.operation for step in plan.steps if isinstance(step.operation, Start)]
+    assert [start.job for start in starts] == [AX]
+    assert plan.gate and not any(isinstance(step.operation, Stop) for step in plan.steps)
+    same = plan_jobs(inventory, replace(AX, args=("--x",)), READS_X, observed=observed)
+    assert same.gate is None
 
 
 def test_a_reader_that_changes_alone_goes_on_where_it_ended() -> None:
