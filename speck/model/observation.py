@@ -257,10 +257,11 @@ class BrokerView:
             return None
         return self.untaken(reader, self.find_last(topic, sinks, owed))
 
-    def untaken(self, reader: str, last: Position) -> int:
+    def untaken(self, reader: str, last: Position, within: Iterable[TakenEpoch] = ()) -> int:
         """Count the messages up to `last` ((producer, epoch) -> number) that `reader` has not
-        reported as taken. This is more than waits for it if it subscribed after some of them were
-        sent and has taken none since, or if it has lost its state.
+        reported as taken; of the epochs in `within`, only numbers in it. This is more than waits
+        for it if it subscribed after some of them were sent and has taken none since, or if it has
+        lost its state.
 
         If the reader has not taken the beginning of an epoch, it subscribed after the messages
         below the first number that it has: a session delivers in order.
@@ -272,6 +273,11 @@ class BrokerView:
         """
         report = self.taken.get(reader)
         taken = report.taken if report else {}
+        holes = {
+            key: _count_missing(last.get(key, 0), each.upto, each.above)
+            for each in within
+            if (key := (each.producer, each.epoch))
+        }
         newest: dict[str, int] = {}
         for producer, epoch in last:
             if epoch in taken.get(producer, {}):
@@ -279,11 +285,12 @@ class BrokerView:
         waiting = 0
         for (producer, epoch), number in last.items():
             upto = taken.get(producer, {}).get(epoch)
+            left = holes.get((producer, epoch), 0)
             if report is not None and upto is not None:
                 above = report.above.get(producer, {}).get(epoch, ())
-                waiting += _count_missing(number, upto, above)
+                waiting += max(0, _count_missing(number, upto, above) - left)
             elif epoch >= newest.get(producer, epoch):
-                waiting += number
+                waiting += number - left
         return waiting
 
     def has_last(self, reader: str, last: Position) -> bool:

@@ -121,7 +121,7 @@ def _read(context: Context, operation: CatchUp, until: tuple[TakenEpoch, ...]) -
         for each in until
     }
     stop = Stop(job.site, job.job_name, operation.attempt, operation.engine_job_id, exact=True)
-    draining = Draining(drain, context, owed=last, is_limited=True)
+    draining = Draining(drain, context, owed=last, until=until)
     return _then(context, draining.poll(), lambda: Stopping(context, stop).begin())
 
 

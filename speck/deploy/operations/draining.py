@@ -12,7 +12,7 @@ from speck.deploy.operations.reader_checkpoints import ReaderCheckpoints
 from speck.errors import PermanentError
 from speck.model.incarnation import Session
 from speck.model.link_operations import Drain
-from speck.model.observation import BrokerView, Sent, merge_taken
+from speck.model.observation import BrokerView, Sent, TakenEpoch, merge_taken
 from speck.model.values import cut
 from speck.store.tables import Batch
 
@@ -42,8 +42,9 @@ class Draining:
     context: Context
     began: float = 0.0
     owed: dict[tuple[str, int], int] | None = None
-    is_limited: bool = False
-    """Whether the reader takes what is `owed` from the beginning and nothing else."""
+    until: tuple[TakenEpoch, ...] | None = None
+    """What the reader takes, and nothing else: what is `owed` from the beginning are the last of
+    these numbers."""
     stale: dict[str, Sent | None] = field(default_factory=dict)
     marks: set[str] = field(default_factory=set)
     mark_at: float = float("-inf")
@@ -114,7 +115,7 @@ class Draining:
             self.marks.clear()  # what is sent again comes behind them
             self.mark_at, self.since = float("-inf"), self.polled_at
             return self._wait("its producers' last messages are sent again")
-        lag = view.untaken(operation.client_id, self._update_owed(view))
+        lag = view.untaken(operation.client_id, self._update_owed(view), self.until or ())
         # A sink of ours without a number has sent nothing; of a foreign sink nothing is known.
         topic = operation.link.topic
         is_known = all(view.knows(topic, sink) for sink in operation.silent)
@@ -187,7 +188,7 @@ class Draining:
             session = self._session()
             self.owed = {(p, e): n for p, e, n in session.owed} if session else {}
         operation = self.operation
-        if self.is_limited:
+        if self.until is not None:
             return self.owed
         if operation.link.topic in view.ends:
             return self._update_owed_of_log(view, first)

@@ -16,7 +16,7 @@ from speck.errors import PermanentError
 from speck.model.incarnation import EndState, Incarnation, StartState
 from speck.model.job_operations import CatchUp, Stop, Switch
 from speck.model.link_operations import HandOver
-from speck.model.observation import BrokerView
+from speck.model.observation import BrokerView, TakenEpoch
 from tests.service_helpers import broker
 from tests.unit.deploy.bench import DONE, Bench, job, start, states
 from tests.unit.deploy.operations.readers import NEW, OLD, Reader, put, reader_of, session
@@ -124,6 +124,20 @@ def test_a_reader_says_again_what_it_has_taken_and_takes_nothing(bench: Bench) -
     assert len(broker("edge-a").published["A-out"]) == 6
     ended = find(bench, "A")
     assert (ended.attempt, ended.ended, ended.is_forgotten) == (2, True, False)
+
+
+def test_what_nobody_has_taken_of_other_links_is_not_waited_for(bench: Bench) -> None:
+    """A reader that was elsewhere before hands on what it has taken there, with its holes."""
+    own = reader_of(bench, job("A"))
+    elsewhere = (TakenEpoch("i-Z", 1, 3, ((8, 9),)), TakenEpoch("i-Y", 1, 0, ((5, 6),)))
+    put(bench, session(own, "A", skip=elsewhere))
+    bench.run((start("A"), ()))
+    take(4)
+    bench.run((Stop("edge-a", "A", 1, start("A").engine_job_id), ()))
+    bench.records.write(bench.records.incarnations.put("c", find(bench, "A").forgotten()))
+    again = start("A", attempt=2)
+    operation = CatchUp(again.job, 2, again.engine_job_id, own, (), False)
+    assert states(bench.run((operation, ()))) == [DONE]
 
 
 def take(count: int) -> None:

@@ -10,7 +10,7 @@ import pytest
 from speck.binding import EngineCapability, SavedState, SaveProgress
 from speck.deploy.operations.outcome import Done
 from speck.deploy.operations.reader_checkpoints import ReaderCheckpoints
-from speck.model.observation import RunState, Sent, Taken
+from speck.model.observation import RunState, Sent, Taken, TakenEpoch
 from tests.service_helpers import broker
 from tests.unit.deploy.bench import Bench
 from tests.unit.deploy.operations.readers import (
@@ -66,7 +66,7 @@ def test_a_reader_of_a_log_takes_what_came_up_to_its_limit_or_the_end(
     reader.has_taken(6)
     drain = reader.drain()
     if limited:
-        drain.owed, drain.is_limited = {("i-P", EPOCH): 7}, True
+        drain.owed, drain.until = {("i-P", EPOCH): 7}, (TakenEpoch("i-P", EPOCH, 7),)
     assert not ends(drain)
     reader.has_taken(7)
     assert ends(drain) is limited
