@@ -185,3 +185,20 @@ def test_what_was_taken_includes_a_message(
 ) -> None:
     taken = [TakenEpoch("P", 1, 4, ((6, 7),))]
     assert includes(taken, producer, epoch, number) is expected
+
+
+def test_what_was_never_taken_within_a_limit_is_not_missing() -> None:
+    """Numbers that went over other links are holes, of the limit as of the reader."""
+    within = (
+        TakenEpoch("p", 1, 3, ((8, 9),)),
+        TakenEpoch("q", 1, 0, ((5, 6),)),
+        TakenEpoch("r", 7, 4),
+    )
+    last = {("p", 1): 9, ("q", 1): 6, ("r", 7): 4}
+    reported = Taken(
+        9, {"p": {1: 3}, "q": {1: 0}, "r": {7: 2}}, above={"p": {1: ((8, 9),)}, "q": {1: ((5, 6),)}}
+    )
+    view = BrokerView(taken={"reader": reported}, sent={})
+    assert view.untaken("reader", last) == 4 + 2
+    assert view.untaken("reader", last, within) == 2
+    assert view.untaken("unknown", last, within) == 5 + 6 + 4
