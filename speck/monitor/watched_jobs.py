@@ -15,6 +15,9 @@ from speck.sites.poll_cache import Poll
 from speck.store.desired_state import DesiredJobs
 from speck.store.records import Records
 
+DRIFT = "its composition says drift: report"
+REWIRED = "its newest revision gives it other links, which only a whole change does: apply again"
+
 
 class WatchedJobs:
     """The jobs to judge at a poll. An engine's answer from before a job's newest incarnation was
@@ -71,8 +74,9 @@ class WatchedJobs:
             current = self._is_current(
                 (scope, name), incarnation, engines.get(incarnation.job.site)
             )
-            reason = reasons[scope] or "its composition says drift: report"
-            repair = is_repaired and reasons[scope] is None
+            is_rewired = self._desired_jobs.is_rewired(scope, incarnation.job)
+            reason = reasons[scope] or (REWIRED if is_rewired else DRIFT)
+            repair = is_repaired and reasons[scope] is None and not is_rewired
             busy = not current or at_work(scope, name)
             error = None if incarnation.confirmed else self._find_error(scope, name)
             known = self._watched.get((scope, name))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from speck.binding import normalise_address
 from speck.model.change import Cause
 from speck.model.composition import Drift, Head, Port
-from speck.model.job import DesiredState, JobDescription
+from speck.model.job import DesiredState, Job, JobDescription
 from speck.model.link import Link
 from speck.store.records import Records
 
@@ -21,6 +21,10 @@ class Marks:
     stateful: bool | None = None
 
 
+_End = tuple[str | None, str]
+"""The site, if that is known, and the topic of a link."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Newest:
     """What is wanted of a scope's newest revision."""
@@ -28,6 +32,8 @@ class _Newest:
     repairs: Mapping[str, bool | None] = field(default_factory=dict)
     marks: Mapping[str, Marks] = field(default_factory=dict)
     inputs: frozenset[Link] = frozenset()
+    ends: Mapping[str, tuple[_End, _End]] = field(default_factory=dict)
+    """The source and the sink of each job."""
 
 
 class DesiredJobs:
@@ -62,6 +68,16 @@ class DesiredJobs:
         """The marks of every job of a scope's newest revision."""
         return self._newest(scope).marks
 
+    def is_rewired(self, scope: str, job: Job) -> bool:
+        """Whether a scope's newest revision gives a job other links than it has."""
+        ends = self._newest(scope).ends.get(job.job_name)
+        if ends is None:
+            return False
+        return any(
+            topic != link.topic or site not in (None, link.site)
+            for (site, topic), link in zip(ends, (job.source, job.sink), strict=True)
+        )
+
     def is_input(self, scope: str, link: Link) -> bool:
         """Whether a scope's newest revision declares the link as fed from outside."""
         return link in self._newest(scope).inputs
@@ -82,21 +98,37 @@ class DesiredJobs:
         if revision is None:
             return _Newest()
         description = revision.description
+        sites = self._records.sites.all().values()
+        names = {site.broker.address: site.name for site in sites}
         return _Newest(
             {job.job_name: _is_repaired(job, description.drift) for job in description.jobs},
             {job.job_name: Marks(job.pinned, job.stateful) for job in description.jobs},
-            frozenset(self._list_inputs(description.inputs)),
+            frozenset(_list_inputs(description.inputs, names)),
+            {job.job_name: _find_ends(job, names) for job in description.jobs},
         )
 
-    def _list_inputs(self, ports: Iterable[Port]) -> Iterator[Link]:
-        """The links that a description declares as fed from outside."""
-        names = {site.broker.address: site.name for site in self._records.sites.all().values()}
-        for port in ports:
-            name = port.site
-            if name is None and port.broker is not None:
-                name = names.get(normalise_address(port.broker))
-            if name is not None:
-                yield Link(name, port.topic)
+
+def _list_inputs(ports: Iterable[Port], names: Mapping[str, str]) -> Iterator[Link]:
+    """The links that a description declares as fed from outside."""
+    for port in ports:
+        site = _find_site(port.site, port.broker, names)
+        if site is not None:
+            yield Link(site, port.topic)
+
+
+def _find_ends(job: JobDescription, names: Mapping[str, str]) -> tuple[_End, _End]:
+    def find(site: str | None, broker: str | None) -> str | None:
+        return job.site if site is None and broker is None else _find_site(site, broker, names)
+
+    source = find(job.source_site, job.source_broker)
+    return (source, job.source_topic), (find(job.sink_site, job.sink_broker), job.sink_topic)
+
+
+def _find_site(site: str | None, broker: str | None, names: Mapping[str, str]) -> str | None:
+    """The site of a broker, which is named or has one of the addresses in `names`."""
+    if site is not None or broker is None:
+        return site
+    return names.get(normalise_address(broker))
 
 
 def _is_repaired(job: JobDescription, drift: Drift) -> bool | None:

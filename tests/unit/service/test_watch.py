@@ -8,6 +8,7 @@ from random import Random
 import pytest
 
 from binders.memory import World
+from speck.errors import PermanentError
 from speck.model.composition import composition_of_one
 from speck.model.job_state import JobState
 from speck.model.observation import RunState
@@ -133,6 +134,22 @@ def test_a_lost_job_is_repaired_when_it_is_still_unknown_a_second_later(watched:
     assert watched.events("job") == ["A is lost: the engine of edge-a answers and does not know it"]
     watched.look(1)
     assert watched.repairs == [("c", frozenset())]
+
+
+def test_a_lost_job_whose_rewiring_has_failed_is_left_to_the_next_change(watched: Watched) -> None:
+    """Started alone at its new links it would go on behind what others have not taken yet."""
+    deploy(watched, job_body("A"), job_body("B"))
+    engine("edge-a").refuse("try_main", 1, PermanentError("its main fails"))
+    rewired = composition(job_body("A", sink_topic="x"), job_body("B"))
+    body = watched.service.compositions.apply(rewired, DONE)
+    assert watched.service.changes.get(body.change).state == "failed"
+    engine("edge-a").forget_jobs()
+    watched.look()
+    watched.look(1)
+    watched.look(1)
+    assert set(watched.repairs) == {("c", frozenset({"A"}))}
+    (told,) = (each for each in watched.events("job") if each.startswith("A "))
+    assert "its newest revision gives it other links" in told
 
 
 def test_a_job_that_waits_for_slots_says_so_once(watched: Watched) -> None:
