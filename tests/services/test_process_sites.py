@@ -125,7 +125,7 @@ class Land:
         try:
             yield
             reached = self.fed
-            wait_for(lambda: self.fed > reached + 10, "more records", 60)
+            wait_for(lambda: self.fed > reached + 10, "more records")
         finally:
             over.set()
             thread.join()
@@ -135,7 +135,6 @@ class Land:
         wait_for(
             lambda: {record.payload for record in self.records} >= wanted,
             f"{self.fed} records, each at least once",
-            60,
         )
         assert {record.payload for record in self.records} == wanted
 
@@ -227,7 +226,7 @@ def _end(land: Land) -> None:
 def test_a_program_moves_under_load_and_nothing_is_lost(land: Land, delivery: str) -> None:
     land.apply("edge-a", delivery=delivery)
     with land.load():
-        check_figures(wait_for(land.find_rates, "figures", 60))
+        check_figures(wait_for(land.find_rates, "figures"))
         for site in ("edge-b", "edge-a"):
             land.apply(site, delivery=delivery)
             assert land.service.jobs.get("clean").site == site
@@ -237,7 +236,7 @@ def test_a_program_moves_under_load_and_nothing_is_lost(land: Land, delivery: st
         assert land.repeated == 0
     job = land.service.jobs.get("clean")
     assert (job.state, job.attempt) == ("running", 4)
-    metrics = wait_for(lambda: land.service.jobs.metrics("clean").metrics, "metrics", 30)
+    metrics = wait_for(lambda: land.service.jobs.metrics("clean").metrics, "metrics")
     assert any(name.endswith("numRecordsIn") for name in metrics)
     assert land.service.compositions.delete("c", DONE.wait_s, drop_queues=True).done
 
@@ -251,7 +250,7 @@ def test_whatever_is_killed_comes_back_and_nothing_is_lost(land: Land, what: str
     land.apply("edge-a", delivery="exactly_once")
     before = land.find_program()
     with land.load():
-        wait_for(lambda: len(land.records) > 20, "some records", 60)
+        wait_for(lambda: len(land.records) > 20, "some records")
         kill: dict[str, Callable[[], None]] = {
             "program": lambda: os.kill(before, signal.SIGKILL),
             "runner": lambda: _kill_runner(land),
@@ -259,12 +258,12 @@ def test_whatever_is_killed_comes_back_and_nothing_is_lost(land: Land, what: str
         }
         kill[what]()
         reached = len(land.records)
-        wait_for(lambda: len(land.records) > reached + 50, "records after the kill", 60)
+        wait_for(lambda: len(land.records) > reached + 50, "records after the kill")
         if what == "agent":
             land.agents["edge-a"].start()
         heard(land.service, "edge-a")
         if what == "program":
-            wait_for(lambda: land.find_program() != before, "another process", 60)
+            wait_for(lambda: land.find_program() != before, "another process")
         else:
             assert land.find_program() == before
         land.apply("edge-b", delivery="exactly_once")
@@ -288,5 +287,5 @@ def test_a_program_that_cannot_start_leaves_the_old_one(land: Land, tmp_path: Pa
     with pytest.raises(AssertionError, match="no such sensor"):
         land.apply("edge-a", **broken)
     with land.load():
-        wait_for(lambda: land.service.jobs.get("clean").state == "running", "the old one", 60)
+        wait_for(lambda: land.service.jobs.get("clean").state == "running", "the old one")
     land.await_all()
