@@ -378,13 +378,13 @@ class LostSessions:
 
 
 def _record_remade(records: Records, locks: SessionLocks, key: _Key) -> None:
-    """Store of the session of a reader that is to go on where another one ended, and has not begun,
-    that it was lost: what came since is in the other one's, and publishers outside speck do not
-    send it again."""
+    """Store of the session of a job that has not begun to read it that it was lost: if it is to go
+    on where others end, what came since is in theirs, and publishers outside speck do not send it
+    again."""
     site, scope, client_id = key
     with locks.writing[client_id]:
         session = records.sessions.get(scope, client_id, site)
-        if session is None or session.begun or not (session.former or session.follows):
+        if session is None or session.begun or session.job_name is None:
             return
         remade = replace(session, remade=True, whole=False)
         records.write(records.sessions.put(scope, remade))

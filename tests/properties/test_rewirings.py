@@ -213,9 +213,12 @@ def test_readers_change_at_one_record_though_their_broker_forgets_where_they_sto
 
 
 DRAWN = [
+    611,
+    787,
     1051,
     1179,
     1243,
+    1363,
     1507,
     1722,
     3259,

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from speck.deploy.operations.context import Context
+from speck.deploy.operations.cut_sessions import refuse_incomplete_switch
 from speck.deploy.operations.draining import Draining
 from speck.deploy.operations.final_reports import (
     Doubt,
@@ -143,10 +144,8 @@ def switch(context: Context, operation: Switch, doubt: Doubt | None = None) -> O
     for handover in operation.handovers:
         names |= {handover.former, handover.client_id, *handover.others}
     names |= {name for each in operation.joining for name in (each.client_id, each.former)}
-    views = {site: context.views.view(site) for site in {each.site for each in operation.handovers}}
-    joined = {
-        each.former: context.views.view(each.site, (each.former,)) for each in operation.joining
-    }
+    sites = {each.site for each in (*operation.handovers, *operation.joining)}
+    views = {site: context.views.view(site) for site in sorted(sites)}
     # after these views: had the broker been restarted before one of them, it shows now
     for site in sorted({site for site, _ in operation.readers}):
         there = (client_id for at, client_id in operation.readers if at == site)
@@ -156,8 +155,9 @@ def switch(context: Context, operation: Switch, doubt: Doubt | None = None) -> O
         waiting = _judge(context, site, readers, view, doubt, go_on)
         if waiting is not None:
             return waiting
+    refuse_incomplete_switch(context, operation, views)
     with context.writing.all_of(names):
-        context.records.write(_put_switch(context, operation, views, joined))
+        context.records.write(_put_switch(context, operation, views))
     return Done()
 
 
@@ -165,10 +165,8 @@ def _put_switch(
     context: Context,
     operation: Switch,
     views: Mapping[str, BrokerView],
-    joined: Mapping[str, BrokerView],
 ) -> Batch:
-    """The writes of a switch, by what the brokers of its links report, and by those of the readers
-    that others join."""
+    """The writes of a switch, by what the brokers of its links report."""
     records, scope = context.records, context.scope
     batch: Batch = {}
     for each in operation.starts:
@@ -181,7 +179,7 @@ def _put_switch(
     for joining in operation.joining:
         session = records.sessions.get(scope, joining.client_id, joining.site)
         former = records.sessions.get(scope, joining.former, joining.site)
-        reported = joined[joining.former].taken.get(joining.former)
+        reported = views[joining.site].taken.get(joining.former)
         # a broker that was killed since the drain may have forgotten what was taken until then
         known = former.skip if former is not None else ()
         if session is not None:

@@ -11,6 +11,11 @@ from speck.deploy.operations.beginnings import commit, record_accepted, refuse_f
 from speck.deploy.operations.coming_up import ComingUp, record_if_void
 from speck.deploy.operations.comparing import report_late_failure
 from speck.deploy.operations.context import Context, hiding
+from speck.deploy.operations.cut_sessions import (
+    put_back,
+    refuse_incomplete_start,
+    refuse_to_begin_alone,
+)
 from speck.deploy.operations.final_reports import Doubt, keep_report
 from speck.deploy.operations.links import record_owed
 from speck.deploy.operations.outcome import Outcome
@@ -23,7 +28,7 @@ from speck.errors import (
     SpeckError,
     TransientError,
 )
-from speck.model.incarnation import EndState, Incarnation, Session, StartState, UsedState
+from speck.model.incarnation import EndState, Incarnation, StartState, UsedState
 from speck.model.job_operations import Start
 from speck.model.values import cut
 from speck.store.tables import Batch
@@ -49,6 +54,7 @@ def start(context: Context, operation: Start, doubt: Doubt | None = None) -> Out
         refuse_forgotten_run(context, old)
         old = old.base  # this very start was sent before: it may hold its session
     else:
+        refuse_incomplete_start(context, operation)
         _check_session(context, operation, old)
         _refuse_followed(context, operation)
         waiting = keep_report(context, operation, old, doubt, partial(start, context, operation))
@@ -125,27 +131,17 @@ def _check_session(context: Context, operation: Start, old: Incarnation | None) 
         return
     former = next((s for s in others if s.client_id == session.former), None)
     if former is None:
+        refuse_to_begin_alone(context, operation, session)
         return
-    _record_lost(context, session, former)
+    beside = [each for each in others if each.former == former.client_id]
+    if any(each.begun for each in beside):  # those that have not keep their places
+        beside = []
+    put_back(context, session.link, {each.client_id for each in beside}, [session])
     raise PermanentError(
         f"cannot start {job.job_name}: the broker of {job.source_site} has lost its session on"
         f" {cut(job.source.topic)} since it was reserved; apply again: {former.job_name} then takes"
         " what came meanwhile"
     )
-
-
-def _record_lost(context: Context, session: Session, former: Session) -> None:
-    """Store that a session is to be made again, and follows the one before it until then."""
-    sessions, scope = context.records.sessions, context.scope
-    with context.writing.all_of((session.client_id, former.client_id)):
-        own = sessions.get(scope, session.client_id, session.site)
-        old = sessions.get(scope, former.client_id, former.site)
-        if own is None or old is None:  # released meanwhile
-            return
-        lost = replace(own, reserved=False, remade=False, follows=old.client_id, former=None)
-        context.records.write(
-            sessions.put(scope, lost), sessions.put(scope, replace(old, followed_by=None))
-        )
 
 
 def _refuse_followed(context: Context, operation: Start) -> None:

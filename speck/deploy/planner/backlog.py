@@ -173,7 +173,7 @@ def _collect(situation: Situation, followers: Followers, meanwhile: Mapping[str,
             if reader is None or _is_out_of_reach(situation, reader):
                 continue
             backlog = backlog.sparing(session, lineage)
-            if not _leaves_unread(situation, reader, backlog.jobs):
+            if not _leaves_unread(situation, reader, backlog.jobs, lineage_of):
                 backlog = backlog.reading(situation, reader, session, lineage)
     return backlog
 
@@ -204,11 +204,17 @@ def _is_out_of_reach(situation: Situation, reader: Job) -> bool:
     return situation.conditions.drops and silent
 
 
-def _leaves_unread(situation: Situation, reader: Job, waiting: Mapping[str, Job]) -> bool:
+def _leaves_unread(
+    situation: Situation,
+    reader: Job,
+    waiting: Mapping[str, Job],
+    lineage_of: Mapping[str, Lineage],
+) -> bool:
     """Whether, with the reader beside those in `waiting`, a link that one of them begins to write
-    to would be left by its reader, and none of them come to it: then the reader has to wait for a
-    plan after this one."""
-    jobs = [*waiting.values(), reader]
+    to would be left by its reader, and none of them come to it, nor one that has read it before:
+    then the reader has to wait for a plan after this one."""
+    reading = {**waiting, reader.job_name: reader}
+    jobs = list(reading.values())
     sources = {job.source for job in jobs}
     for job in jobs:
         old = situation.inventory.jobs.get(job.job_name)
@@ -216,9 +222,24 @@ def _leaves_unread(situation: Situation, reader: Job, waiting: Mapping[str, Job]
             continue
         if _is_read_at_another_link(situation, old.job, jobs):
             continue
+        if _has_another_reader(situation, old.job, reading, lineage_of):
+            continue
         if any(old.job.source in other.port for other in jobs if other != job):
             return True
     return False
+
+
+def _has_another_reader(
+    situation: Situation,
+    left: Job,
+    reading: Mapping[str, Job],
+    lineage_of: Mapping[str, Lineage],
+) -> bool:
+    """Whether a job whose place another one has taken goes on at the link which that one leaves."""
+    own = source_client_id(situation.installation, left.job_name, left.source)
+    lineage = lineage_of.get(own)
+    session = lineage.find_reader(reading, also_drained=True) if lineage is not None else None
+    return session is not None and session.job is not None
 
 
 def _is_read_at_another_link(situation: Situation, left: Job, jobs: Iterable[Job]) -> bool:

@@ -76,7 +76,7 @@ def is_read(situation: Situation, session: Session) -> bool:
     """Whether the session's reader runs on its link, or is wanted there and can go on with it as it
     did."""
     if session in situation.wanted and session.usable:
-        return not _is_exchanged(situation, session)
+        return not (_is_exchanged(situation, session) or _has_more_than_another(situation, session))
     return is_running(situation, session)
 
 
@@ -99,6 +99,20 @@ def _is_exchanged(situation: Situation, session: Session) -> bool:
         link not in _find_port(situation.jobs.wanted, producer.job)
         for link in set(new.port) - set(old.job.port)
         for producer in situation.jobs.producers.get(link, ())
+    )
+
+
+def _has_more_than_another(situation: Situation, session: Session) -> bool:
+    """Whether the session's reader was stopped so that another one begins where it ended, and the
+    broker has lost that one's session: what came since is in this one only."""
+    link, old = session.link, situation.inventory.jobs.get(session.job_name or "")
+    if old is None or not old.has_state or old.job.source != link:
+        return False
+    if any(is_live(situation, each) for each in situation.jobs.readers.get(link, ())):
+        return False  # it stops anew, and the others read on to where it ends
+    return situation.has_foreign_producers(link) and any(
+        not each.reserved and each in situation.wanted and is_new_reader(situation, each, link)
+        for each in situation.present.on_link.get(link, ())
     )
 
 

@@ -60,6 +60,22 @@ def test_the_session_of_a_stopped_job_is_reserved_again(watched: Watched) -> Non
     assert job.sessions_lost == 1
 
 
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_it_is_stored_that_a_session_whose_reader_has_not_begun_was_reserved_again(
+    watched: Watched, has_begun: bool
+) -> None:
+    """Readers that change at one record must not begin where one lacks what came meanwhile."""
+    if has_begun:
+        apply(watched, job_body("A"))
+    apply(watched, STOPPED)
+    look(watched)
+
+    restart(watched)
+
+    [(_, session)] = watched.service.records.sessions.all()
+    assert session.remade is not has_begun
+
+
 def test_a_session_that_is_still_there_is_kept_without_a_word(watched: Watched) -> None:
     apply(watched, job_body("A"))
     apply(watched, STOPPED)

@@ -102,3 +102,42 @@ def test_a_reader_that_waits_beside_one_which_completes_a_change_reads_first_too
     assert list_handovers(plan) == {"new": "old", **({"other": "old"} if waits else {})}
     starts = {step.operation.job_name for step in plan.steps if isinstance(step.operation, Start)}
     assert starts == {"new", *(("other",) if waits else ())}
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_reader_goes_on_first_if_the_session_of_one_that_begins_where_it_ended_is_lost(
+    is_lost: bool,
+) -> None:
+    """What came since then is in its own session only, for the jobs behind it as they were."""
+    before = job("A", "edge-a/in", "edge-a/x"), job("B", "edge-a/x", "cloud/o1")
+    after = job("A", "edge-a/in", "edge-a/y"), job("B", "edge-a/y", "cloud/o1")
+    ended = end_jobs(deployed(*before), "A", "B")
+    of_a, of_b = (replace(each, job=of) for each, of in zip(ended.sessions, before, strict=True))
+    began = replace(of_a, begun=True), replace(of_b, begun=True, drained=True)
+    new = job("S", "edge-a/in", "cloud/o2")
+    of_new = session(new, job=new, reserved=not is_lost, whole=not is_lost, fed_outside=True)
+    plan = plan_jobs(with_sessions(ended, *began, of_new), *after, new)
+    starts = {each.operation.job for each in plan.steps if isinstance(each.operation, Start)}
+    assert bool(plan.gate) is is_lost
+    assert starts == ({*before} if is_lost else {*after, new})
+
+
+def test_a_link_that_is_left_by_one_which_reads_first_is_read_by_the_one_before() -> None:
+    """The reader of the input has gone on elsewhere, and so has one behind it, before the session
+    of its follower was lost: both go back, and so does the one whose place it had taken."""
+    old = job("E", "edge-a/in", "edge-a/p"), job("D", "edge-a/p", "edge-a/x")
+    last = job("B", "edge-a/x", "cloud/o1")
+    now = job("E", "edge-a/x", "edge-a/y"), job("D", "edge-a/y", "cloud/o1")
+    new = job("C", "edge-a/in", "edge-a/x")
+    inventory = with_sessions(
+        end_jobs(deployed(*now, last), "B"),
+        session(now[0], job=now[0], begun=True, former=client_id(last)),
+        session(last, job=last, begun=True, drained=True, followed_by=client_id(now[0])),
+        session(old[0], job=old[0], begun=True),
+        session(old[1], job=old[1], begun=True, drained=True),
+        session(new, job=new, follows=client_id(old[0]), reserved=False),
+    )
+    plan = plan_jobs(inventory, new, *now)
+    starts = {each.operation.job for each in plan.steps if isinstance(each.operation, Start)}
+    assert plan.gate and starts == {*old, last}
+    assert list_handovers(plan) == {"B": "E"}
