@@ -283,10 +283,9 @@ class LostSessions:
             self._count_loss(key, session, made)
 
     def _renew(self, key: _Key, now: float) -> None:
-        """Reserve a session again whose reader is away, which begins the time anew for which its
-        broker keeps it. One that the broker has dropped may still be announced."""
-        site, scope, client_id = key
+        """Reserve a session again whose reader is away, so that its broker goes on keeping it."""
         self._renewals.put_off(now, key)
+        site, scope, client_id = key
         with self._locks.reserving[client_id]:  # its reader does not begin meanwhile
             session = self._records.sessions.get(scope, client_id, site)
             if session is None or not session.reserved:
@@ -294,11 +293,12 @@ class LostSessions:
             if self._is_running(scope) or not self._renewals.is_away(now, key, session):
                 return
             made = self._reserve(key, session, lost=False)
+            if made is not None and not made.existed:
+                _record_remade(self._records, self._locks, key)
         if made is None:
             return
         self._renewals.record(now, key, made)
         if not made.existed:
-            _record_remade(self._records, self._locks, key)
             self._count_loss(key, session, made)
 
     def _reserve(self, key: _Key, session: Session, *, lost: bool) -> Reservation | None:

@@ -52,7 +52,8 @@ def start(context: Context, operation: Start, doubt: Doubt | None = None) -> Out
             commit(context, operation)
             return ComingUp(context, operation, record_accepted(context, old)).begin()
         refuse_forgotten_run(context, old)
-        old = old.base  # this very start was sent before: it may hold its session
+        old = old.base
+        _check_session(context, operation, old)  # its broker may have died with its engine
     else:
         refuse_incomplete_start(context, operation)
         _check_session(context, operation, old)
