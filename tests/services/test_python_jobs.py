@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -102,6 +103,39 @@ def test_records_pass_in_order_with_stamps_and_bookkeeping(place: Place) -> None
         wait_for(lambda: len(records) >= 320, "what waited", 60)
         place.job.save()
         assert numbers(records) == list(range(320)), "a stop publishes nothing twice"
+
+
+def test_a_port_of_two_links_loses_nothing_when_its_program_is_killed(place: Place) -> None:
+    address, first = place.broker.address, place.topics[1]
+    second, second_id = f"{first}/p1", "speck-1234abcd-J-bbbbbbbb-out"
+    port = f"{quote(first, safe='')}/{SINK_ID};{quote(second, safe='')}/{second_id}"
+    words = ("--port", port, "--delivery", "exactly_once", "--checkpoint-interval", "100ms")
+    place.binder.reserve("second", second)
+    with reading(address, first) as one, reading(address, second, "second") as two:
+        place.job.start("forward", *words)
+        for kill in range(3):
+            place.publish(200)
+            wait_for(lambda kill=kill: len(one) > 100 * kill + 20, "some records", 60)
+            place.job.kill()
+            place.job.start("forward", *words)
+        place.await_taken(600)
+
+        def once() -> list[dict[str | None, Record]]:
+            return [{record.stamp: record for record in records} for records in (one, two)]
+
+        wait_for(lambda: sum(map(len, once())) == 600, lambda: [len(one), len(two)], 60)
+        both = once()
+        assert sorted(numbers([*both[0].values(), *both[1].values()])) == list(range(600))
+        for records, producer in zip(
+            both, ("1234abcd-J-aaaaaaaa", "1234abcd-J-bbbbbbbb"), strict=True
+        ):
+            stamps = [(stamp or "").rsplit("/", 2) for stamp in records]
+            assert {(name, epoch) for name, epoch, _ in stamps} == {(producer, stamps[0][1])}
+            assert [int(n) for *_, n in stamps] == list(range(1, len(records) + 1))
+        sent = place.binder.view().sent
+        wait_for(lambda: {SINK_ID, second_id} <= place.binder.view().sent.keys(), lambda: sent, 60)
+        place.job.stop()
+    place.binder.release("second", second, last_reader=True)
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import unquote
 
 from speck_link.kafka.address import LOG_SCHEMES, AddressError, check_topic, normalize
 from speck_link.taken import Entry, Until, parse_hand_over
@@ -115,6 +116,10 @@ class Contract:
     sink: Link
     producer: str
     attempt: int
+    port: tuple[Link, ...]
+    """All links that the sink writes to, the first being that of `sink`."""
+    numbers_apart: bool
+    """Whether each link has a producer of its own."""
     delivery: str
     has_readers: bool
     taken: tuple[Entry, ...]
@@ -129,6 +134,10 @@ class Contract:
     linger_s: float
     zstd: bool
     checkpoint_s: float
+
+    def producer_of(self, link: Link) -> str:
+        """Under which name the records of a link of the port are numbered."""
+        return producer_in_port(link.client_id) if self.numbers_apart else self.producer
 
     @property
     def is_exact(self) -> bool:
@@ -145,8 +154,6 @@ def read_contract(arguments: Arguments) -> Contract:
     sink_id = arguments.get("sink-client-id", f"{client_id}-out")
     source = _read_link(arguments, "source", client_id)
     sink = _read_link(arguments, "sink", sink_id)
-    if "port" in arguments.values:
-        raise ArgumentFaultError("cannot use --port: this client writes to one link")
     one_by_one = keeps_log(sink.broker)  # Kafka's client makes batches of its own
     try:
         taken = parse_hand_over("taken", arguments.get("taken", ""))
@@ -161,6 +168,8 @@ def read_contract(arguments: Arguments) -> Contract:
         sink=sink,
         producer=producer_of_sink(sink_id),
         attempt=arguments.get_number("epoch", 0, 0, 1 << 40),
+        port=_read_port(arguments, sink),
+        numbers_apart="port" in arguments.values,
         delivery=arguments.choose(
             "delivery", "at_least_once", "at_most_once", "at_least_once", "exactly_once"
         ),
@@ -195,11 +204,33 @@ def _read_link(arguments: Arguments, end: str, client_id: str) -> Link:
         link = Link(normalize(broker), topic, client_id)
     except AddressError as error:
         raise ArgumentFaultError(f"cannot use --{name}: {error}") from error
+    return _check_link(link, f"{end}-topic")
+
+
+def _check_link(link: Link, argument: str) -> Link:
     try:
-        check_topic(topic, link.broker)
+        if keeps_log(link.broker):
+            check_topic(link.topic, link.broker)
     except AddressError as error:
-        raise ArgumentFaultError(f"cannot use --{end}-topic: {error}") from error
+        raise ArgumentFaultError(f"cannot use --{argument}: {error}") from error
     return link
+
+
+def _read_port(arguments: Arguments, first: Link) -> tuple[Link, ...]:
+    """`<topic>/<client id>` of each link, joined by `;`; topics are percent-encoded."""
+    links = []
+    for entry in filter(None, arguments.get("port", "").split(";")):
+        topic, _, client_id = entry.partition("/")
+        if not (topic and client_id) or "/" in client_id:
+            raise ArgumentFaultError(f'cannot use --port "{entry}": it must be <topic>/<client id>')
+        links.append(_check_link(Link(first.broker, unquote(topic), client_id), "port"))
+    if links and links[0] != first:
+        raise ArgumentFaultError(
+            f'cannot use --port "{links[0].topic}": the first link must be that of --sink-topic'
+        )
+    if len(set(links)) < len(links):
+        raise ArgumentFaultError("cannot use --port: it names a link twice")
+    return tuple(links) or (first,)
 
 
 def producer_of(client_id: str) -> str:

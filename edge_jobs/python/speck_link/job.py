@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from speck_link import brokers, leftovers
-from speck_link.arguments import NAMES, ArgumentFaultError, Arguments, Link, read_contract
+from speck_link.arguments import NAMES, ArgumentFaultError, Arguments, read_contract
 from speck_link.batches import load_zstd
-from speck_link.messages import SENT, UNSENT, Builder, Message, choose_epoch, most_batch_bytes
+from speck_link.port import Port
 from speck_link.reporting import Reporter
 from speck_link.sink import Sink
 from speck_link.source import Source
@@ -33,7 +33,6 @@ _READY_S = 10.0
 _TICK_S = 0.2
 _REPORT_S = 1.0
 _LAST_S = 1.0
-_MOST_HELD = 4 << 20
 _AT_ONCE = 200
 
 
@@ -53,6 +52,11 @@ class Program:
     def tick(self) -> Iterable[bytes]:
         """Called a few times a second: the records that follow from time."""
         return ()
+
+    def choose(self, record: bytes, links: int) -> int | None:
+        """To which link a record goes, from 0 on, if the job's sink has several; None: to the next
+        one in turn."""
+        return None
 
 
 class _Function(Program):
@@ -86,19 +90,13 @@ class Job:
         self._state = State(folder)
         self._reporter = Reporter()
         self._source = self._restore_source()
-        window = ResendWindow(contract.resend_s, contract.resend_bytes, contract.resend_state_bytes)
-        self._sink = Sink(contract, contract.sink, window, open_writer)
-        self._link = _name_link(contract.sink)
-        self._restore_sink()
-        self._builder = Builder(contract.batch_records, zstd=contract.zstd)
-        self._held: list[Message] = []  # until the checkpoint, under exactly_once
-        self._held_bytes = 0
+        self._port = Port(contract, self._state, open_writer, program.choose)
         self._stopping = False
         self._began = self._checkpointed = time.monotonic()
         self._reported = float("-inf")
         self._flushing: float | None = None
         self._request = self._completed_request = 0
-        self._stored: tuple[int, str | None, int, Position] | None = None
+        self._stored: tuple[object, ...] | None = None
         self._busy_s = self._idle_s = self._held_s = 0.0
         self._checkpoint_ms = 0
 
@@ -117,37 +115,23 @@ class Job:
         numbers = TakenNumbers.from_json(taken) if taken else TakenNumbers()
         return Source(self.contract, numbers, position, self._open_reader)
 
-    def _restore_sink(self) -> None:
-        """Go on with the numbers of the state, and with what is left to publish."""
-        before = json.loads(self._state.fact("sink") or "{}")
-        contract = self.contract
-        self._place = before.get("place", 0)
-        continues = contract.is_exact and before.get("exact") is True
-        if continues and before["producer"] == contract.producer:
-            self._epoch, self._number = before["epoch"], before["number"]
-        else:
-            self._epoch = choose_epoch(contract.attempt, before.get("epoch", 0))
-            self._number = 0
-        own, self._elsewhere = leftovers.part(self._state.messages(), contract.sink.client_id)
-        leftovers.give(own, self._sink)
-
     def _settle_elsewhere(self) -> None:
         """Publish first what is left for links that are not the job's any more, where it belongs;
         what was acknowledged there is not kept."""
-        for link, rows in leftovers.by_link(self._elsewhere):
+        for link, producer, rows in leftovers.by_link(self._port.elsewhere):
             window = ResendWindow(self.contract.resend_s, self.contract.resend_bytes, 0)
-            sink = Sink(self.contract, link, window, self._open_writer)
+            sink = Sink(self.contract, link, window, self._open_writer, producer)
             leftovers.give(rows, sink)
             while not (sink.announce() or self._stopping):
                 leftovers.wait((sink.writer,), _TICK_S)
                 sink.tend(time.monotonic())
                 self._report(time.monotonic(), sink.writer.problem)
             sink.writer.disconnect()
-            self._sink.lost += sink.lost
+            self._port.sinks[0].lost += sink.lost
         if not self._stopping:
-            gone = [row[0] for row in self._elsewhere]
+            gone = [row[0] for row in self._port.elsewhere]
             self._state.commit({}, (), gone)
-            self._elsewhere = []
+            self._port.elsewhere = []
 
     # -- the loop
 
@@ -155,20 +139,20 @@ class Job:
         """Raises what the program raises."""
         self._program.open(self)
         self._state.commit({}, (), ())  # a disk that takes no state ends it before it takes records
-        if self._elsewhere:
+        if self._port.elsewhere:
             self._settle_elsewhere()
         last_tick = float("-inf")
         while not (self._stopping and self._flushing is None):
             began = time.perf_counter()
             now = time.monotonic()
             self._source.reader.tend(now)
-            self._sink.tend(now)
+            self._port.tend(now)
             if self._flushing is None:
                 self._take_some()
                 if now - last_tick >= _TICK_S:
                     last_tick = now
                     self._write_all(self._program.tick())
-            self._send_what_waited(now)
+            self._port.build_what_waited(now)
             self._go_on_with_checkpoint(now)
             self._report(now)
             waited = leftovers.wait(self._ends, self._find_pause())
@@ -180,95 +164,53 @@ class Job:
         cannot be taken before the sink's broker has more of its output, for that."""
         self._busy_s += spent - waited
         has_waiting = self._source.reader.has_waiting
-        if self._is_held or (self._flushing is not None and has_waiting):
+        if self._port.is_full or (self._flushing is not None and has_waiting):
             self._held_s += waited
         else:
             self._idle_s += waited
 
-    @property
-    def _is_held(self) -> bool:
-        return self._sink.is_full or self._held_bytes > _MOST_HELD
-
     def _take_some(self) -> None:
         for _ in range(_AT_ONCE):
-            if not self._source.reader.has_waiting or self._is_held:
+            if not self._source.reader.has_waiting or self._port.is_full:
                 return
             for record in self._source.take():
                 self._write_all(self._program.process(record))
 
     def _find_pause(self) -> float:
         has_waiting = self._source.reader.has_waiting
-        if has_waiting and not self._is_held and self._flushing is None:
+        if has_waiting and not self._port.is_full and self._flushing is None:
             return 0.0
-        return min(_TICK_S, self.contract.linger_s) if len(self._builder) else _TICK_S / 4
+        return min(_TICK_S, self.contract.linger_s) if self._port.has_unbuilt else _TICK_S / 4
 
     @property
-    def _ends(self) -> tuple[End, End]:
-        return self._source.reader, self._sink.writer
-
-    # -- records out
+    def _ends(self) -> tuple[End, ...]:
+        return (self._source.reader, *self._port.writers)
 
     def _write_all(self, records: Iterable[bytes]) -> None:
         for record in records:
-            self._write(record)
-
-    def _write(self, record: bytes) -> None:
-        most = self._sink.max_payload
-        if len(record) > min(self.contract.max_record_bytes, most):
-            self._sink.leave_out(len(record))
-            return
-        if not self._builder.has_room(
-            record, most_batch_bytes(self.contract.max_record_bytes, most)
-        ):
-            self._build()
-        self._builder.add(record, time.monotonic())
-        self._sink.records_sent += 1
-        if self._builder.is_full:
-            self._build()
-
-    def _build(self) -> None:
-        kind, payload, count = self._builder.build()
-        message = Message(self._place, self._epoch, self._number + 1, count, kind, payload)
-        self._place += count
-        self._number += count
-        if self.contract.is_exact:
-            self._held.append(message)
-            self._held_bytes += message.size
-        else:
-            self._sink.add(message)
-
-    def _send_what_waited(self, now: float) -> None:
-        if len(self._builder) and now - self._builder.began >= self.contract.linger_s:
-            self._build()
+            self._port.write(record)
 
     # -- checkpoints
 
     def _go_on_with_checkpoint(self, now: float) -> None:
-        if self.contract.is_exact and self._sink.is_drained:
-            self._sink.announce()
+        if self.contract.is_exact:
+            self._port.announce()
         if self._flushing is None:
             self._request = self._reporter.read_request()
             is_due = now - self._checkpointed >= self.contract.checkpoint_s
             if not (is_due or self._stopping or self._request > self._completed_request):
                 return
             self._flushing = now
-            if len(self._builder):
-                self._build()
-        if self.contract.is_exact or self._sink.announce():
+            self._port.build_all()
+        if self.contract.is_exact or self._port.announce():
             self._complete(now)
 
     def _complete(self, now: float) -> None:
         """All that was taken has led to what was sent: store it, and say so."""
         position = self._source.reader.position()
-        before = self._sink.first_pending
-        fresh, gone = self._sink.window.store(before)
-        rows = [message.to_row(self._link, SENT) for message in fresh]
-        rows += [message.to_row(self._link, UNSENT) for message in self._held]
-        number = self._store(rows, gone, position)
+        number = self._store(*self._port.take_rows(), position)
         self._source.complete(number, position)
-        held, self._held, self._held_bytes = self._held, [], 0
-        for message in held:
-            self._sink.add(message)
+        self._port.release()
         began = self._flushing or now
         self._checkpoint_ms = int((time.monotonic() - began) * 1000)
         self._flushing, self._checkpointed = None, now
@@ -277,22 +219,15 @@ class Job:
             self._reported = float("-inf")
 
     def _store(self, rows: list[Row], gone: list[int], position: Position) -> int:
-        content = self._source.taken.messages, self._source.mark, self._number, position
+        content = self._source.taken.messages, self._source.mark, self._port.numbers, position
         if content == self._stored and not (rows or gone or self._state.has_changed):
             return self._state.touch()
         self._stored = content
-        sink = {
-            "producer": self.contract.producer,
-            "epoch": self._epoch,
-            "number": self._number,
-            "exact": self.contract.is_exact,
-            "place": self._place,
-        }
         facts = {
             "taken": self._source.taken.to_json(),
             "position": json.dumps({series: place.offset for series, place in position.items()}),
             "terms": json.dumps(position),
-            "sink": json.dumps(sink),
+            **self._port.render(),
         }
         return self._state.commit(facts, rows, gone)
 
@@ -302,15 +237,14 @@ class Job:
         """Take a last checkpoint; under exactly_once the last records go out after it, and another
         one says that they have."""
         reader = self._source.reader
-        if len(self._builder):
-            self._build()
+        self._port.build_all()
         if self.contract.is_exact:
             self._complete(time.monotonic())
-        while not self._sink.announce():
+        while not self._port.announce():
             leftovers.wait(self._ends, _TICK_S / 4)
             now = time.monotonic()
             reader.tend(now)
-            self._sink.tend(now)
+            self._port.tend(now)
         self._complete(time.monotonic())
         until = time.monotonic() + _LAST_S
         while time.monotonic() < until and not reader.has_reported:
@@ -326,24 +260,25 @@ class Job:
         if now - self._reported < _REPORT_S:
             return
         self._reported = now
-        source, sink = self._source, self._sink
-        reader, writer = source.reader, sink.writer
+        source, sinks = self._source, self._port.sinks
+        reader, writers = source.reader, self._port.writers
+        problems = (*(each.problem for each in writers), *(each.refusal for each in sinks))
         waited = now - self._began > _READY_S
         self._reporter.write(
-            ready=reader.ready and (writer.ready or waited),
+            ready=reader.ready and (waited or all(each.ready for each in writers)),
             request=self._completed_request,
             interval_ms=int(self.contract.checkpoint_s * 1000),
             connected=reader.ready,
-            problem=problem or reader.problem or writer.problem or sink.refusal,
+            problem=problem or reader.problem or next(filter(None, problems), None),
             records_in=source.records_in,
-            records_out=sink.records_sent,
+            records_out=sum(each.records_sent for each in sinks),
             bytes_in=source.bytes_in,
-            bytes_out=writer.bytes_sent,
+            bytes_out=sum(each.bytes_sent for each in writers),
             busy_ms=self._busy_s * 1000,
             idle_ms=self._idle_s * 1000,
             back_pressured_ms=self._held_s * 1000,
-            left_out=sink.left_out,
-            lost=sink.lost,
+            left_out=sum(each.left_out for each in sinks),
+            lost=sum(each.lost for each in sinks),
             dropped=reader.dropped,
             checkpoint_ms=self._checkpoint_ms,
             counters={
@@ -353,14 +288,10 @@ class Job:
                 "messagesMissing": source.taken.missing,
                 "messagesLost": source.taken.lost,
                 "sessionsLost": reader.sessions_lost,
-                "recordsResent": sink.resent,
-                "resendWindowCut": sink.window.cut,
+                "recordsResent": sum(each.resent for each in sinks),
+                "resendWindowCut": sum(each.window.cut for each in sinks),
             },
         )
-
-
-def _name_link(link: Link) -> str:
-    return json.dumps([link.broker, link.topic, link.client_id])
 
 
 def run(

@@ -8,29 +8,42 @@ import select
 import time
 from collections.abc import Iterable, Sequence
 
-from speck_link.arguments import Link
+from speck_link.arguments import Contract, Link
 from speck_link.messages import SENT, UNSENT, Message
 from speck_link.sink import Sink
 from speck_link.state import Row
 from speck_link.transport import End
 
 
-def part(rows: Iterable[Row], client_id: str) -> tuple[list[Row], list[Row]]:
-    """Those of a sink's own link, and those that are left for others."""
-    own: list[Row] = []
+def name_link(link: Link, producer: str | None) -> str:
+    """How a state names a link, and the producer of its numbers, if that is not the job's."""
+    return json.dumps([*(link.broker, link.topic, link.client_id), *filter(None, [producer])])
+
+
+def part(rows: Iterable[Row], contract: Contract) -> tuple[dict[str, list[Row]], list[Row]]:
+    """Those of a job's own links, by client id, and those that are left for others: also for one of
+    its own, if they are numbered under another producer."""
+    producers = {link.client_id: contract.producer_of(link) for link in contract.port}
+    own: dict[str, list[Row]] = {client_id: [] for client_id in producers}
     others: list[Row] = []
     for row in rows:
-        (own if json.loads(row[1])[2] == client_id else others).append(row)
+        _, _, client_id, producer = (*json.loads(row[1]), contract.producer)[:4]
+        is_own = producers.get(client_id) == producer
+        (own[client_id] if is_own else others).append(row)
     return own, others
 
 
-def by_link(rows: Iterable[Row]) -> list[tuple[Link, list[Row]]]:
-    """Those that were never published, by their links."""
+def by_link(rows: Iterable[Row]) -> list[tuple[Link, str | None, list[Row]]]:
+    """Those that were never published, by their links and producers."""
     links: dict[str, list[Row]] = {}
     for row in rows:
         if row[7] == UNSENT:
             links.setdefault(row[1], []).append(row)
-    return [(Link(*json.loads(name)), of_link) for name, of_link in links.items()]
+    named = ((*json.loads(name), None) for name in links)
+    return [
+        (Link(*name[:3]), name[3], of_link)
+        for name, of_link in zip(named, links.values(), strict=True)
+    ]
 
 
 def give(rows: Iterable[Row], sink: Sink) -> None:

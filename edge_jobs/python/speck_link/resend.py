@@ -29,13 +29,14 @@ def resend(
     if contract.zstd:
         load_zstd()
     state = State(folder)
-    own, elsewhere = leftovers.part(state.messages(), contract.sink.client_id)
+    own, elsewhere = leftovers.part(state.messages(), contract)
     state.close()
-    for link, rows in (*leftovers.by_link(elsewhere), (contract.sink, own)):
+    links = [(link, contract.producer_of(link), own[link.client_id]) for link in contract.port]
+    for link, producer, rows in (*leftovers.by_link(elsewhere), *links):
         if not rows:
             continue
         window = ResendWindow(contract.resend_s, contract.resend_bytes, 0)
-        sink = Sink(contract, link, window, open_writer)
+        sink = Sink(contract, link, window, open_writer, producer)
         leftovers.give(rows, sink)
         while not (sink.writer.ready and sink.announce()):  # what is missing it knows then
             leftovers.wait((sink.writer,), _TICK_S)

@@ -34,12 +34,15 @@ class Sink:
         link: Link,
         window: ResendWindow,
         connect: WriterOpener = open_writer,
+        producer: str | None = None,
     ) -> None:
+        """`producer` is that of the numbers, unless it is the job's."""
         self.link = link
         self._contract = contract
+        self._producer = producer or contract.producer
         self.window = window
-        has_readers = contract.has_readers if link == contract.sink else None
-        self.status = LinkStatus(link, contract.producer, has_readers)
+        has_readers = contract.has_readers if link in contract.port else None
+        self.status = LinkStatus(link, self._producer, has_readers)
         self._waiting: deque[Message] = deque()
         self._sent: dict[int, Message] = {}
         self._refused: list[Message] = []
@@ -143,7 +146,7 @@ class Sink:
         that over an earlier connection lies behind it."""
         if not self._contract.is_acknowledged:
             return None
-        producer, first = self._contract.producer, self._doubtful
+        producer, first = self._producer, self._doubtful
         if first is not None:
             return SentNumber(producer, first.epoch, first.number)
         newest = self.window.newest
@@ -254,7 +257,7 @@ class Sink:
         if len(message.payload) > self.max_payload:
             self._handle_too_large(message, "it is larger than the broker takes")
             return
-        stamp = message.stamp(self._contract.producer)
+        stamp = message.stamp(self._producer)
         key = self.writer.send(message.payload, stamp, message.format)
         if key is None:
             self._accept(message)

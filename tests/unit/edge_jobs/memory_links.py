@@ -110,20 +110,15 @@ class MemoryWriter(MemoryEnd):
     most_in_flight = 100
     bytes_sent = 0
 
-    def __init__(
-        self, log: Log, contract: Contract, listener: WriterListener, max_payload: int = 1 << 20
-    ) -> None:
+    def __init__(self, log: Log, listener: WriterListener, max_payload: int = 1 << 20) -> None:
         self.log, self.listener, self.max_payload = log, listener, max_payload
-        self._producer = contract.producer
-        self.asked: list[SentNumber | None] = []
         self._answers: deque[int] = deque()
         self._key = 0
 
     def tend(self, now: float) -> None:
         if not self.ready:
             self.listener.admit()
-            self.asked.append(self.listener.oldest_doubtful)
-            self.listener.status.confirmed = self._find_sent() if self.asked[-1] else None
+            self.listener.status.confirmed = self._find_sent(self.listener.oldest_doubtful)
             self.ready = True
             self.listener.begin()
         while self._answers:
@@ -135,8 +130,10 @@ class MemoryWriter(MemoryEnd):
         self.listener.start_over(is_guilty=False)
         self.ready = False
 
-    def _find_sent(self) -> SeenNumbers | None:
-        seen = SeenNumbers(self._producer)
+    def _find_sent(self, oldest: SentNumber | None) -> SeenNumbers | None:
+        if oldest is None:
+            return None
+        seen = SeenNumbers(oldest.producer)
         for stamp, _ in self.log.records:
             if (number := parse_stamp(stamp or "")) is not None:
                 seen.add(number)
@@ -155,10 +152,12 @@ class MemoryWriter(MemoryEnd):
 
 @dataclass
 class Ends:
-    """The two logs of a job, and the ends that the job has opened last."""
+    """The two logs of a job, and the ends that the job has opened last; if it writes to other
+    topics than `out`, their logs."""
 
     source: Log = field(default_factory=Log)
     sink: Log = field(default_factory=Log)
+    more: dict[str, Log] = field(default_factory=dict)
     reader: MemoryReader | None = None
     writer: MemoryWriter | None = None
     max_payload: int = 1 << 20
@@ -175,5 +174,6 @@ class Ends:
         return self.reader
 
     def open_writer(self, contract: Contract, link: Link, listener: WriterListener) -> MemoryWriter:
-        self.writer = MemoryWriter(self.sink, contract, listener, self.max_payload)
+        log = self.sink if link.topic == "out" else self.more.setdefault(link.topic, Log())
+        self.writer = MemoryWriter(log, listener, self.max_payload)
         return self.writer

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from speck_link.arguments import ArgumentFaultError, Arguments, Contract, read_contract
+from speck_link.arguments import ArgumentFaultError, Arguments, Contract, Link, read_contract
 
 PLAIN = {
     "--job-name": "J",
@@ -78,3 +78,35 @@ def test_a_topic_that_kafka_cannot_have_is_refused(topic: str) -> None:
 
 def test_topics_of_mqtt_may_have_slashes() -> None:
     assert read(source_topic="a/b", sink_broker="kafka://a").source.topic == "a/b"
+
+
+def test_a_port_has_several_links_of_one_broker() -> None:
+    contract = read(port="out/speck-1-J-a-out;a%2Fb%3B/speck-1-J-b-out;")
+    assert contract.port == (contract.sink, Link(contract.sink.broker, "a/b;", "speck-1-J-b-out"))
+    assert [contract.producer_of(link) for link in contract.port] == ["1-J-a", "1-J-b"]
+    alone = read(port="out/speck-1-J-a-out")
+    assert (alone.port, alone.producer_of(alone.sink)) == ((alone.sink,), "1-J-a")
+    usual = read()
+    assert (usual.port, usual.producer_of(usual.sink)) == ((usual.sink,), "1-J")
+
+
+@pytest.mark.parametrize(
+    ("port", "fault"),
+    [
+        ("out", '"out": it must be <topic>/<client id>'),
+        ("out/a/b", '"out/a/b": it must be <topic>/<client id>'),
+        ("/speck-1-J-a-out", '"/speck-1-J-a-out": it must be <topic>/<client id>'),
+        ("other/speck-1-J-a-out", '"other": the first link must be that of --sink-topic'),
+        ("out/speck-1-J-b-out", '"out": the first link must be that of --sink-topic'),
+        ("out/speck-1-J-a-out;out/speck-1-J-a-out", ": it names a link twice"),
+    ],
+)
+def test_a_port_that_makes_no_sense_is_refused(port: str, fault: str) -> None:
+    with pytest.raises(ArgumentFaultError) as caught:
+        read(port=port)
+    assert str(caught.value) == f"cannot use --port{fault if fault[0] == ':' else f' {fault}'}"
+
+
+def test_a_port_of_kafka_has_topics_of_kafka() -> None:
+    with pytest.raises(ArgumentFaultError, match=r'cannot use --port: the topic "a/b" at kafka'):
+        read(sink_broker="kafka://a", port="out/speck-1-J-a-out;a%2Fb/speck-1-J-b-out")

@@ -356,7 +356,7 @@ def test_a_refusal_is_reported_until_a_record_is_taken() -> None:
 
 def test_a_record_that_is_too_large_is_left_out() -> None:
     played = PlayedSink()
-    assert played.sink.max_payload == 900 - len("1-J") - 60
+    assert played.sink.max_payload == 900 - len("speck-1-J-a-out") - 60
     played.add(3)
     for at in range(3):
         played.connection.answer(at, error=errors.MessageSizeTooLargeError("2 MB"))

@@ -8,13 +8,15 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 from speck_link.arguments import Arguments, read_contract
 from speck_link.batches import pack
 from speck_link.job import Job, Program
-from speck_link.messages import Message
+from speck_link.messages import UNSENT, Message
 from speck_link.resend import resend
 from speck_link.sink import Sink, TooLargeError
 from speck_link.source import Source
@@ -24,7 +26,7 @@ from speck_link.transport import Place, read_position
 from speck_link.window import ResendWindow
 
 from tests.python_jobs import SOURCES
-from tests.unit.edge_jobs.memory_links import SERIES, TERM, Ends, Log
+from tests.unit.edge_jobs.memory_links import SERIES, TERM, Ends, Log, MemoryWriter
 
 CONTRACT = (
     *("--job-name", "J", "--client-id", "speck-1-J-a", "--checkpoint-interval", "1ms"),
@@ -117,6 +119,108 @@ def test_what_the_log_has_is_not_written_again_over_another_connection(
 
     run(ends, tmp_path, {b"r33": cut, b"r66": cut}, "--delivery", delivery)
     assert ends.sink.payloads == ends.source.payloads
+
+
+PORT = ("--port", "out/speck-1-J-a-out;two/speck-1-J-b-out")
+
+
+class ByParity(PassOn):
+    """Even numbers go to the first link of two, odd ones to the second."""
+
+    def choose(self, record: bytes, links: int) -> int:
+        return int(record[1:]) % links
+
+
+@pytest.mark.parametrize("delivery", ["at_most_once", "at_least_once", "exactly_once"])
+def test_records_go_to_the_links_of_a_port_in_turn(tmp_path: Path, delivery: str) -> None:
+    ends = fed()
+    run(ends, tmp_path, {}, *PORT, "--delivery", delivery)
+    logs = ends.sink, ends.more["two"]
+    assert {payload for log in logs for payload in log.payloads} == set(ends.source.payloads)
+    for log, producer in zip(logs, ("1-J-a", "1-J-b"), strict=True):
+        assert [number for _, number in log.stamps] == list(range(1, RECORDS // 2 + 1))
+        assert {(stamp or "").split("/")[0] for stamp, _ in log.records} == {producer}
+
+
+def test_a_program_chooses_a_link_and_dies_and_writes_each_record_once(tmp_path: Path) -> None:
+    ends = fed()
+    words = (*CONTRACT, *PORT, "--delivery", "exactly_once", "--batch-records", "7")
+    for events in ({b"r65": crash}, {b"r80": crash}, {b"r100": Job.stop}):
+        job = Job(ByParity(events), words, tmp_path, ends.open_reader, ends.open_writer)
+        with suppress(CrashError):
+            job.run()
+    assert ends.sink.payloads == [b"r%d" % n for n in range(2, RECORDS + 1, 2)]
+    assert ends.more["two"].payloads == [b"r%d" % n for n in range(1, RECORDS + 1, 2)]
+    for log in (ends.sink, ends.more["two"]):
+        assert len({epoch for epoch, _ in log.stamps}) == 1, "the numbers of each link go on"
+
+
+def test_a_port_waits_for_all_of_its_links(tmp_path: Path) -> None:
+    """A checkpoint under at_least_once, and the end of the job."""
+    ends = fed()
+
+    def cut(job: Job) -> None:
+        del ends.more["two"].records[5:]
+        cast(MemoryWriter, job._port.writers[1]).lose()
+
+    run(ends, tmp_path, {b"r50": cut}, *PORT)
+    assert len(ends.sink.records) == RECORDS // 2
+    assert [number for _, number in ends.more["two"].stamps] == list(range(1, RECORDS // 2 + 1))
+    assert ends.source.place == RECORDS
+
+
+def test_what_is_left_for_a_link_goes_there_when_the_port_has_it_no_more(tmp_path: Path) -> None:
+    """Under the numbers that it had."""
+    ends = fed()
+    exact = ("--delivery", "exactly_once")
+
+    def end_before_it_goes_out(job: Job) -> None:
+        job._port.release = lambda: crash(job)  # type: ignore[method-assign]
+
+    with pytest.raises(CrashError):
+        run(ends, tmp_path, {b"r65": end_before_it_goes_out}, *PORT, *exact)
+    kept = [row for row in State(tmp_path).messages() if row[7] == UNSENT]
+    left = [(row[2], row[3]) for row in kept if json.loads(row[1])[1] == "two"]
+    assert left, "something is stored, and was not sent"
+    ends.source.records.append((None, b"more"))  # the first run may have read all there was
+    run(ends, tmp_path, {}, *exact)
+    assert ends.more["two"].stamps[-len(left) :] == left
+    first = [(stamp or "").split("/")[0] for stamp, _ in ends.sink.records]
+    assert list(dict.fromkeys(first)) == ["1-J-a", "1-J"], "of the link that is left, too"
+    assert {(stamp or "").split("/")[0] for stamp, _ in ends.more["two"].records} == {"1-J-b"}
+    records = [*ends.sink.payloads, *ends.more["two"].payloads]
+    assert sorted(records) == sorted(ends.source.payloads)
+
+
+def test_the_sink_of_one_link_alone_writes_what_its_log_has_lost(tmp_path: Path) -> None:
+    ends = fed()
+    exact = ("--delivery", "exactly_once")
+    run(ends, tmp_path, {}, *PORT, *exact)
+    first, second = list(ends.sink.records), list(ends.more["two"].records)
+    del ends.sink.records[10:]
+    del ends.more["two"].records[10:]
+    alone = ("--sink-topic", "two", "--sink-client-id", "speck-1-J-b-out")
+    resend((*CONTRACT, *alone, "--port", "two/speck-1-J-b-out", *exact), tmp_path, ends.open_writer)
+    assert ends.more["two"].records == second
+    assert len(ends.sink.records) == 10
+    resend((*CONTRACT, *PORT, *exact), tmp_path, ends.open_writer)
+    assert ends.sink.records == first
+    assert ends.more["two"].records == second
+
+
+def test_a_job_that_gets_a_port_begins_the_numbers_of_its_links(tmp_path: Path) -> None:
+    ends = fed()
+    exact = ("--delivery", "exactly_once")
+    run(ends, tmp_path, {b"r40": Job.stop}, *exact)
+    before = len(ends.sink.records)
+    run(ends, tmp_path, {b"r70": Job.stop}, *PORT, *exact)
+    run(ends, tmp_path, {}, *exact)
+    stamps = [(stamp or "").split("/") for stamp, _ in ends.sink.records]
+    assert [number for _, _, number in stamps[:before]] == [str(n + 1) for n in range(before)]
+    first, with_port, last = dict.fromkeys((producer, epoch) for producer, epoch, _ in stamps)
+    assert [first[0], with_port[0], last[0]] == ["1-J", "1-J-a", "1-J"]
+    records = [*ends.sink.payloads, *ends.more["two"].payloads]
+    assert sorted(records) == sorted(ends.source.payloads)
 
 
 def test_a_log_that_was_cut_gets_again_what_it_has_lost(tmp_path: Path) -> None:

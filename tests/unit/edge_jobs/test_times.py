@@ -86,10 +86,10 @@ def test_reading_and_writing_is_work_and_only_the_wait_before_is_none(
 
 
 def test_a_wait_for_the_sinks_broker_is_back_pressure_if_it_holds_up_the_input(job: Job) -> None:
-    job._held_bytes = 1 << 30
+    job._port._held_bytes = 1 << 30
     job._count_time(5.0, 4.0)
     assert times(job) == (1.0, 0.0, 4.0)
-    job._held_bytes = 0
+    job._port._held_bytes = 0
     job._flushing = 0.0  # a checkpoint waits until the broker has everything
     job._count_time(1.0, 1.0)
     assert times(job) == (1.0, 1.0, 4.0), "without input nothing is held up"

@@ -136,7 +136,7 @@ class KafkaWriter(KafkaEnd[LogWriter]):
     def __init__(self, contract: Contract, link: Link, listener: WriterListener) -> None:
         super().__init__(link)
         self._contract, self._listener = contract, listener
-        self._stamp_bytes = len(contract.producer.encode()) + 60
+        self._stamp_bytes = len(link.client_id.encode()) + 60  # its producer is a part of it
         self._last_key, self._last_offset = 0, -1
         self.most_in_flight = contract.sink_window
         self.max_payload = _LARGEST_REQUEST
