@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from speck.binding import SaveProgress, StreamEngine, find_taker, state_layout
 from speck.deploy.finished_jobs import finish
 from speck.deploy.operations.context import Context
+from speck.deploy.operations.drain_followers import refuse_to_stop
 from speck.deploy.operations.ending import cancel_and_wait, conclude
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.errors import EngineRefusedError, PermanentError, SpeckError
@@ -95,6 +96,8 @@ class Stopping:
                 if self._engine.exceptions(job_id):
                     return self._give_up("it failed after its savepoint was requested")
         else:
+            if not incarnation.ends_early:
+                refuse_to_stop(self.context, incarnation.job)
             asked_ms = int(self.context.clock.now().timestamp() * 1000)
             stopping = replace(incarnation, end=EndState.STOPPING, asked_ms=asked_ms)
             self.context.records.write(self.context.records.incarnations.put(self._scope, stopping))

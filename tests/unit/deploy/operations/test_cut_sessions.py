@@ -10,9 +10,9 @@ import pytest
 from binders.memory import MemoryBroker
 from speck.deploy.operations.catching_up import switch
 from speck.deploy.operations.outcome import Done
-from speck.errors import PermanentError
+from speck.errors import PermanentError, UnreachableError
 from speck.model.incarnation import EndState, Incarnation, Session, StartState
-from speck.model.job_operations import Start, Switch
+from speck.model.job_operations import Start, Stop, Switch
 from speck.model.observation import TakenEpoch
 from tests.service_helpers import broker, engine
 from tests.unit.deploy.bench import DONE, FAILED, Bench, job, start, states
@@ -172,3 +172,41 @@ def test_a_session_may_be_lost_just_before_its_own_reader_begins(
     assert states(change) == [FAILED]
     assert LOST.format("A") in str(change.error)
     assert not stored(bench)[own].reserved
+
+
+def reading(bench: Bench) -> Stop:
+    """A reads its link, and New waits to begin where it ends; gives A's stop."""
+    assert states(bench.run((start("A"), ()))) == [DONE]
+    own = reader_of(bench, job("A"))
+    put(bench, session(own, "A", begun=True, fed_outside=True), new_reader(follows=own))
+    announce(NEW)
+    return Stop("edge-a", "A", 1, start("A").engine_job_id)
+
+
+@pytest.mark.parametrize("lose", [restart, make_again])
+def test_a_reader_does_not_stop_where_a_session_lacks_what_came_since_it_was_drained(
+    bench: Bench, lose: Callable[[Bench], None]
+) -> None:
+    """It runs on, and is drained once more: then the session has all that it has not taken."""
+    stop = reading(bench)
+    before = stored(bench)
+    lose(bench)
+    change = bench.run((stop, ()))
+    assert states(change) == [FAILED]
+    assert "the session of New on A-in, which begins where A ends; apply again" in str(change.error)
+    assert engine("edge-a").count("stop") == 0
+    assert (NEW, "A-in") in broker("edge-a").announced
+    assert stored(bench) == before
+    assert states(bench.run((stop, ()))) == [DONE]
+
+
+def test_a_reader_stops_where_the_sessions_are_there(bench: Bench) -> None:
+    assert states(bench.run((reading(bench), ()))) == [DONE]
+
+
+def test_a_reader_stops_though_its_broker_does_not_answer(bench: Bench) -> None:
+    """The start of the other one looks for its session."""
+    stop = reading(bench)
+    restart(bench)
+    broker("edge-a").refuse("view", 1, UnreachableError("cannot reach edge-a"))
+    assert states(bench.run((stop, ()))) == [DONE]
