@@ -106,7 +106,7 @@ class DetectionFeed:
     `brokers`: site (A, B, C) -> `tcp://host:port`. `interval_ms`: between two messages of a site,
     whose streams take turns; the sites beat at different moments; `topic` may name `{stream}` and
     `{site}`. What is late follows at once: `latest_s` tells how far behind its pace a message ever
-    was.
+    was. `add_to_ids`: so that a second feed publishes, and logs, others than the first.
     """
 
     def __init__(
@@ -119,10 +119,12 @@ class DetectionFeed:
         detections: Mapping[str, Sequence[Detection]],
         encoder: Encoder | None = None,
         topic: str = "traffic/{stream}",
+        add_to_ids: int = 0,
     ) -> None:
         self.log = Log(window_ms, [], {s: {} for site in brokers for s in STREAMS[site]})
         self.interval_s = interval_ms / 1000
         self._encode = encoder or encode
+        self._add_to_ids = add_to_ids
         self.latest_s = 0.0
         self.cpu_s = 0.0
         self._offset = time.time() - time.monotonic()
@@ -220,6 +222,7 @@ class DetectionFeed:
         like = next(self._detections[stream])
         self._ids[stream] += 1
         number = self._ids[stream]
+        own = number + self._add_to_ids
         at = time.monotonic()
         detection = Detection(
             self.event_time_ms(at),
@@ -230,14 +233,14 @@ class DetectionFeed:
             like.type,
         )
         self.log.record(stream, detection, at)
-        self.log.published[stream, number] = at
+        self.log.published[stream, own] = at
         publisher.send(
             Message(
                 stream,
                 number,
                 "detection",
                 detection.time_ms,
-                self._encode(stream, number, detection),
+                self._encode(stream, own, detection),
             )
         )
 

@@ -13,14 +13,13 @@ from dataclasses import dataclass, field
 import psutil
 
 from bench.common import Api, is_quick, say
-from bench.detections import DetectionFeed, Log, encode, templates
+from bench.detections import DetectionFeed, Log, templates
 from bench.engine_jobs import FILTER, FLINK, PROCESS, SPARK, describe_program
 from bench.experiment import percentile
 from bench.instruments.arrivals import ArrivalReader, Arrivals, Filtered, Windowed
 from speck.binding import Target, open_broker
 from speck.fog.publisher import find_broker
 from speck.fog.sites import Fog
-from speck.fog.trace import Detection
 from speck.model.values import JsonObject
 from speck.runner.claims import FOLDER, read_claim
 from speck.runner.processes import Process, find_mains, find_members
@@ -39,7 +38,7 @@ BACKLOG = {
 }
 """Detections that wait for a job whose highest rate is measured."""
 _LATER = 10_000_000
-"""Added to the numbers of detections of a second feed."""
+"""Added to the ids of detections of a second feed."""
 PLACES = {FLINK: ("cloud", "cloud-2"), SPARK: ("cloud", "cloud-2"), PROCESS: ("edge-a", "edge-b")}
 LINKS_AT = "cloud"
 PATIENCE_S = 600.0
@@ -233,16 +232,13 @@ class Row:
     # -- feed and reader
 
     def _feed(self, interval_ms: float, *, later: bool = False) -> DetectionFeed:
-        def encode_later(stream: str, number: int, detection: Detection) -> bytes:
-            return encode(stream, number + _LATER, detection)
-
         feed = DetectionFeed(
             {SITE: self.address},
             interval_ms=interval_ms,
             window_ms=WINDOW_MS,
             run=f"{self.name}-{'later' if later else 'first'}",
             detections=templates(SENSORS),
-            encoder=encode_later if later else encode,
+            add_to_ids=_LATER if later else 0,
             topic=f"{self.name}.in",
         )
         return feed

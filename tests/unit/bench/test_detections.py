@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import json
 
-from bench.detections import STREAMS, Log, all_streams, encode, templates
+import pytest
+
+from bench import detections
+from bench.detections import STREAMS, DetectionFeed, Log, all_streams, encode, templates
+from bench.instruments.arrivals import Filtered
+from speck.fog.publisher import Message
 from speck.fog.trace import Detection
+from tests.waiting import wait_for
 from traffic.reference import compute_local
 
 
@@ -62,3 +68,48 @@ def test_every_stream_has_vehicles_at_as_many_sensors_as_asked() -> None:
     assert sorted(by_stream) == sorted(all_streams())
     assert all(len({each.sensor for each in like}) == 2 for like in by_stream.values())
     assert all(each.possible for like in by_stream.values() for each in like)
+
+
+class Recorder:
+    """Stands for a publisher, whose broker takes everything at once."""
+
+    ready = drained = True
+
+    def __init__(self, *_: object) -> None:
+        self.sent: list[Message] = []
+
+    def send(self, message: Message) -> None:
+        self.sent.append(message)
+
+    def connect(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def tend(self) -> None: ...
+
+    def fileno(self) -> int:
+        return -1
+
+
+def test_what_comes_of_a_second_feed_is_what_its_log_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ids are others than those of the first; the numbers of its messages begin with 1."""
+    monkeypatch.setattr(detections, "Publisher", Recorder)
+    arrivals, logs = Filtered(), []
+    for run, first, count in (("one", 0, 2), ("two", 1000, 12)):
+        feed = DetectionFeed(
+            {"A": "tcp://nowhere"},
+            interval_ms=1.0,
+            window_ms=500,
+            run=run,
+            detections=templates(2),
+            add_to_ids=first,
+        )
+        with feed:
+            wait_for(lambda feed=feed, count=count: feed.sent > count, "detections")
+            logs.append(feed.end())
+        messages = [each for publisher in feed._publishers.values() for each in publisher.sent]
+        assert min(message.number for message in messages) == 1
+        for message in messages:
+            arrivals.hear(None, message.payload, 0.0)
+    assert arrivals.judge(logs) == (0, 0)
+    assert arrivals.covered == sum(len(log.rows) for log in logs)
