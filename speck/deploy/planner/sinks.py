@@ -160,7 +160,10 @@ def _list_readers_with_numbers(wiring: Wiring, link: Link) -> tuple[str, ...]:
 
 
 def _is_left_undrained(wiring: Wiring, session: Session) -> bool:
-    """Whether a job leaves what waits in its session to nobody."""
+    """Whether a job leaves what waits in its session to nobody, without the consent by which its
+    release would not be refused."""
+    if wiring.situation.conditions.drops:
+        return False
     is_taken = session.drained or wiring.debts.is_drained(session)
     is_kept = session in wiring.situation.wanted
     return not (is_taken or is_kept or wiring.followers.follows(session))
