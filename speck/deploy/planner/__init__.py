@@ -72,6 +72,9 @@ def plan(
         wanted = situation.wanted.replaced([*situation.wanted.sessions, *postponed])
         stage = replace(wiring, situation=replace(situation, wanted=wanted))
     steps, queues = mark_queues(stage, make_steps(stage))
+    if backlog.jobs and not steps:  # they read already: the rest need not wait for them
+        backlog, stage = Backlog(), wiring
+        steps, queues = mark_queues(stage, make_steps(stage))
     queues += _find_later_queues(wiring, backlog) if backlog.jobs else []
     reads = frozenset(backlog.reads)
     # what cannot be read first is dropped, if the user has allowed that

@@ -141,3 +141,23 @@ def test_a_link_that_is_left_by_one_which_reads_first_is_read_by_the_one_before(
     starts = {each.operation.job for each in plan.steps if isinstance(each.operation, Start)}
     assert plan.gate and starts == {*old, last}
     assert list_handovers(plan) == {"B": "E"}
+
+
+def test_a_first_stage_in_which_nothing_is_to_be_done_is_none() -> None:
+    """What waits is read already: by a job that runs, whose beginning the service could not store
+    before it was killed."""
+    head, side = job("H", "edge-a/in", "edge-b/y"), job("S", "edge-b/y", "cloud/o2")
+    inventory = deployed(head, side)
+    sessions = [
+        replace(
+            each,
+            begun=each.job_name != "S",
+            committed=True,
+            job=inventory.jobs[each.job_name or ""].job,
+        )
+        for each in inventory.sessions
+    ]
+    inventory = with_sessions(inventory, *sessions)
+    new = job("H", "edge-a/in", "cloud/o"), job("S", "cloud/o", "cloud/o2")
+    plan = plan_jobs(inventory, *new)
+    assert plan.steps and not plan.empty
