@@ -21,6 +21,7 @@ _MOST_HEADER = 1 << 20
 _MOST_HEADERS = 16 << 20
 _MOST_GLOBAL = 64 << 10
 _MOST_IN_ROW = 16
+_PIECE = 1 << 16
 _HEADERS = {
     tarfile.XHDTYPE: "pax header",
     tarfile.SOLARIS_XHDTYPE: "pax header",
@@ -52,10 +53,30 @@ class TarArchive(tarfile.TarFile):
             if total > _MOST_BYTES or count > _MOST_MEMBERS:
                 raise ValueError(f"it holds over {_MOST_MEMBERS} files or {_MOST_BYTES} bytes")
             yield member
+        self._read_end()
+
+    def _read_end(self) -> None:
+        """To the end of what is compressed: only there do its length and check sum stand."""
+        assert self.fileobj is not None
+        left = _MOST_BYTES
+        while piece := self.fileobj.read(_PIECE):
+            left -= len(piece)
+            if left < 0:
+                raise ValueError(f"over {_MOST_BYTES} bytes come after the end of the archive")
 
 
 class _Member(tarfile.TarInfo):
     """A header; `_proc_member` is where tarfile has subclasses look at it."""
+
+    @classmethod
+    def fromtarfile(cls, archive: TarArchive) -> tarfile.TarInfo:  # type: ignore[override]
+        """tarfile takes whatever is no header for the end, unless it is the first one."""
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined]
+            raise
+        except tarfile.HeaderError as error:
+            raise tarfile.ReadError(f"it is damaged or cut off: {error}") from error
 
     def _proc_member(self, archive: TarArchive) -> tarfile.TarInfo:
         kind = _HEADERS.get(self.type)

@@ -86,23 +86,56 @@ def test_nothing_reaches_out_of_the_folder(tmp_path: Path, members: list[tarfile
 
 @pytest.mark.parametrize("packing", ["gz", "xz", "bz2"])
 def test_a_damaged_archive_is_refused_wherever_it_is_damaged(tmp_path: Path, packing: str) -> None:
-    info = member("bin/job")
-    info.size = 20_000
-    whole = tmp_path / "whole.tar"
-    with tarfile.open(whole, f"w:{packing}") as tar:  # type: ignore[call-overload]
-        tar.addfile(info, io.BytesIO(random.Random(1).randbytes(info.size)))
-    content = whole.read_bytes()
+    content, files = pack_files(tmp_path / "whole.tar", packing)
     for at in range(0, len(content), len(content) // 60):
-        damaged = tmp_path / f"{at}.tar"
-        damaged.write_bytes(
-            content[:at] + bytes(b ^ 0xFF for b in content[at : at + 9]) + content[at + 9 :]
-        )
-        artifact = Artifact("0" * 64, damaged, ArtifactKind.ARCHIVE)
-        judge_program(artifact, "bin/job")
-        try:
-            unpack_tar(damaged, tmp_path / f"program-{at}")
-        except PermanentError as error:
-            assert str(error).startswith("the archive cannot be unpacked: ")
+        turned = bytes(b ^ 0xFF for b in content[at : at + 9])
+        for n, damage in enumerate((turned, b"\xff" * 200, b"\xff" * len(content))):
+            damaged = tmp_path / f"{at}-{n}.tar"
+            damaged.write_bytes(content[:at] + damage + content[at + len(damage) :])
+            artifact = Artifact("0" * 64, damaged, ArtifactKind.ARCHIVE)
+            judge_program(artifact, "bin/job")
+            program = tmp_path / f"program-{at}-{n}"
+            try:
+                unpack_tar(damaged, program)
+            except PermanentError as error:
+                assert str(error).startswith("the archive cannot be unpacked: ")
+            else:  # in what holds the time, the system, or the packer's name
+                assert {p.name: p.read_bytes() for p in (program / "bin").iterdir()} == files
+
+
+@pytest.mark.parametrize("packing", ["", "gz", "xz", "bz2"])
+def test_an_archive_that_was_cut_off_is_refused_wherever_it_ends(
+    tmp_path: Path, packing: str
+) -> None:
+    content, _ = pack_files(tmp_path / "whole.tar", packing)
+    last = len(content) if packing else len(content.rstrip(b"\0"))
+    for at in (*range(512, last, 512), *range(0, last, last // 30), last - 1):
+        cut = tmp_path / f"{at}.tar"
+        cut.write_bytes(content[:at])
+        with pytest.raises(PermanentError, match="the archive cannot be unpacked: "):
+            unpack_tar(cut, tmp_path / f"program-{at}")
+
+
+def test_a_member_that_is_no_header_is_no_end(tmp_path: Path) -> None:
+    """Its file is whole: of what follows tarfile says that nothing does."""
+    archive = pack(tmp_path / "job.tar", member("bin/job"), member("bin/other"))
+    content = bytearray(archive.read_bytes())
+    content[2 * 512 + 10] ^= 1  # in the name of the second one
+    archive.write_bytes(content)
+    with pytest.raises(PermanentError, match="it is damaged or cut off: bad checksum"):
+        unpack_tar(archive, tmp_path / "program")
+
+
+def pack_files(archive: Path, packing: str) -> tuple[bytes, dict[str, bytes]]:
+    """The bytes of an archive of noise and of text, which other damage passes, and its files."""
+    text = "".join(f"line {n % 7} of {n}\n" for n in range(2000)).encode()
+    files = {"job": random.Random(1).randbytes(20_000), "text": text}
+    with tarfile.open(archive, f"w:{packing}") as tar:  # type: ignore[call-overload]
+        for name, content in files.items():
+            info = member(f"bin/{name}")
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return archive.read_bytes(), files
 
 
 def header(kind: bytes, size: int) -> tarfile.TarInfo:
