@@ -186,6 +186,11 @@ def memory_service(
         service.close()
 
 
+def serve_again(dead: Service, turns: Turns) -> Service:
+    """The service that is started after another one, whose threads took turns, was closed."""
+    return Service(dead.config, turns, bounds=FAST, patience=HASTY, scheduler=turns)
+
+
 @contextmanager
 def service_in_turns(
     folder: Path,

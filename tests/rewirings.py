@@ -14,10 +14,11 @@ import random
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 from binders.memory import World
 from speck.errors import EngineRefusedError, QueuesError
@@ -27,9 +28,9 @@ from speck.service import Service
 from speck.service.compositions import ApplyRequest
 from speck.sites.poll_cache import Poll
 from speck.spec.schema import composition_from_data
-from tests.memory_fog import service_in_turns, site_body
+from tests.memory_fog import serve_again, service_in_turns, site_body
 from tests.service_helpers import broker, engine
-from tests.turns import Turns
+from tests.turns import Death, Turns
 
 HOME = "edge-a"
 SITES = (HOME, "edge-b", "cloud")
@@ -73,7 +74,16 @@ class KilledAfterStops:
     stops: int
 
 
-Trouble = Cancelled | Refused | Killed | KilledAfterStops
+@dataclass(frozen=True, slots=True)
+class Died:
+    """The service dies at so many calls from its beginning on, before the call or, if it `asks`,
+    while that is carried out; a new one goes on."""
+
+    at: int
+    asks: bool
+
+
+Trouble = Cancelled | Refused | Killed | KilledAfterStops | Died
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +136,15 @@ class Trial:
     def __init__(self, service: Service, turns: Turns, *, is_eager: bool = False) -> None:
         """Readers take what has come at views of brokers, or, if they are eager, at each call."""
         self._is_eager = is_eager
-        self._service = service
-        self._lost_sessions = LostSessions(
-            service.records, service.connections, service.changes, turns
-        )
         self._turns = turns
+        self._serve(service)
         self._thread = threading.current_thread()
         self._sent = 0
         self._calls = 0
         self._cancel_at = self._save_at = self._kill_at = self._kill_after = 0
         self._stopped: set[str] = set()
+        self._dies: Died | None = None
+        self._is_dead = False
         self._victim = ""
         self._saved: Mapping[str, int] = {}
         self._refused: dict[str, int] = {}
@@ -143,6 +152,22 @@ class Trial:
         """Whether a change has dropped queues that it named, with consent."""
         self._outputs = set(OUTPUTS)
         """Those that each wiring has written."""
+
+    def _serve(self, service: Service) -> None:
+        self._service = service
+        self._lost_sessions = LostSessions(
+            service.records, service.connections, service.changes, self._turns
+        )
+        write = service.records.store.write
+
+        def write_alive(batch: Any) -> None:
+            self._refuse_the_dead()
+            write(batch)
+
+        service.records.store.write = write_alive  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        self._service.close()
 
     def listen(self) -> None:
         for site in SITES:
@@ -165,9 +190,15 @@ class Trial:
                 self._save_at, self._kill_at = self._calls + saved_at, self._calls + at
             case KilledAfterStops(site, stops):
                 self._victim, self._kill_after, self._stopped = site, stops, set()
+            case Died(at):
+                self._dies = replace(step.trouble, at=self._calls + at)
         self._outputs &= {each for each in OUTPUTS if f">{each}" in step.wiring}
-        state = self._apply(composition := parse_wiring(step.wiring), step.trouble is None)
-        self._cancel_at = 0
+        composition, state = parse_wiring(step.wiring), "dead"
+        with suppress(Death):
+            state = self._apply(composition, step.trouble is None)
+        self._cancel_at, self._dies = 0, None
+        if self._is_dead:
+            self._serve_anew()
         self._refused.clear()
         self._kill()  # if the change was over before
         self._kill_after = 0
@@ -196,9 +227,24 @@ class Trial:
             return self._apply(composition, again)
         return str(change.state)
 
+    def _refuse_the_dead(self) -> None:
+        if self._is_dead:
+            raise Death
+
+    def _serve_anew(self) -> None:
+        """Bury the service, and have a new one go on with its changes."""
+        dead = self._service
+        self._turns.poll(lambda: not dead.changes.all_under_way())
+        with suppress(Death):
+            dead.close()
+        self._is_dead = False
+        self._serve(serve_again(dead, self._turns))
+        self._turns.poll(lambda: not self._service.changes.all_under_way())
+
     def _called(self, kind: str, subject: str) -> None:
         if threading.current_thread() is not self._thread:  # a poll's own, which takes no turns
             return
+        self._refuse_the_dead()
         if self._is_eager:
             World.current().pump()
         if kind in CALLS:
@@ -209,6 +255,10 @@ class Trial:
             for each in self._service.changes.all_under_way():
                 if each.execution is not None:
                     each.execution.cancel()
+        if self._dies is not None and self._calls >= self._dies.at:
+            self._is_dead, asks, self._dies = True, self._dies.asks, None
+            if not asks:
+                raise Death
         if self._save_at and self._calls >= self._save_at:
             self._save()
         if self._kill_at and self._calls >= self._kill_at:
@@ -309,7 +359,9 @@ def begin(
     folder.mkdir(parents=True, exist_ok=True)
     sites = map(site_body, SITES)
     with service_in_turns(folder, sites, seed=seed, at_writes=at_writes) as (service, turns):
-        yield Trial(service, turns, is_eager=is_eager)
+        trial = Trial(service, turns, is_eager=is_eager)
+        yield trial
+        trial.close()
 
 
 def rewire(
@@ -361,6 +413,33 @@ def draw_steps(seed: int, draw: Callable[[random.Random], str] = draw_wiring) ->
         if kind:
             steps.append(Step(wiring, _draw_trouble(dice, wiring, kind)))
             steps += [Step(before)] if is_rolled_back else []
+        steps.append(Step(wiring))
+    return steps
+
+
+def draw_stops(seed: int) -> list[Step]:
+    """Two changes of a wiring, with the broker killed after some of the jobs that stop have; in
+    each second sequence they are rolled back first, and then made again."""
+    dice = random.Random(seed * 7919 + 3)
+    wirings = [draw_wiring(dice) for _ in range(3)]
+    steps = [Step(wirings[0])]
+    for before, wiring in pairwise(wirings):
+        site = dice.choice([*SITES[:1] * 3, *SITES[1:]])
+        steps.append(Step(wiring, KilledAfterStops(site, dice.randint(1, 3))))
+        steps += [Step(before)] if seed % 2 else []
+        steps.append(Step(wiring))
+    return steps
+
+
+def draw_deaths(seed: int) -> list[Step]:
+    """Two changes of a wiring, in each of which the service dies; in each second sequence they are
+    rolled back first, and then made again."""
+    dice = random.Random(seed * 6101 + 5)
+    wirings = [draw_wiring(dice) for _ in range(3)]
+    steps = [Step(wirings[0])]
+    for before, wiring in pairwise(wirings):
+        steps.append(Step(wiring, Died(dice.randint(1, 60), dice.random() < 0.7)))
+        steps += [Step(before)] if seed % 2 else []
         steps.append(Step(wiring))
     return steps
 

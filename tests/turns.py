@@ -30,6 +30,10 @@ TURN_S = 0.0002
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
+class Death(BaseException):
+    """Ends each thread of a service that is dead."""
+
+
 def _always() -> bool:
     return True
 
@@ -107,6 +111,8 @@ class Turns:
         own = self._current
         try:
             work()
+        except Death:
+            pass
         except Exception:
             traceback.print_exc()
         self._threads.remove(own)

@@ -18,7 +18,8 @@ from speck.sites.connections import Connections
 
 def finish(incarnation: Incarnation) -> Incarnation:
     """The incarnation once its sources have ended."""
-    return replace(incarnation, start=StartState.CONFIRMED, end=EndState.FINISHED, base=None)
+    finished = replace(incarnation, start=StartState.CONFIRMED, base=None, commits=())
+    return replace(finished, end=EndState.FINISHED)
 
 
 def find_finished(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, replace
 
+from speck.deploy.begun_jobs import begin_sessions, has_just_begun
 from speck.deploy.finished_jobs import find_finished, finish
 from speck.deploy.scheduler import Scheduler
 from speck.errors import TransientError
@@ -104,7 +105,12 @@ class PlannedSites:
         """What is there once the engines have answered."""
         observation, finished = self.find_finished(await_answers(), stored)
         noticed = {**find_newly_running(stored, observation), **finished}
-        inventory = replace(stored, jobs={**stored.jobs, **noticed})
+        sessions = {each.client_id: each for each in stored.sessions}
+        for each in filter(has_just_begun, (stored.jobs[name] for name in noticed)):
+            changed = begin_sessions(self._records.installation, each, sessions.values())
+            sessions |= {session.client_id: session for session in changed}
+        jobs = {**stored.jobs, **noticed}
+        inventory = replace(stored, jobs=jobs, sessions=tuple(sessions.values()))
         return Sight(inventory, observation, noticed)
 
     def add_left_brokers(
@@ -130,7 +136,7 @@ def find_newly_running(inventory: Inventory, observation: Observation) -> dict[s
     """Incarnations that are observed running though the store does not have them confirmed, as
     confirmed ones."""
     return {
-        name: replace(incarnation, start=StartState.CONFIRMED, base=None)
+        name: replace(incarnation, start=StartState.CONFIRMED, base=None, commits=())
         for name, incarnation in inventory.jobs.items()
         if not incarnation.confirmed
         and (engine_job := observation.job(incarnation.job.site, incarnation.engine_job_id))

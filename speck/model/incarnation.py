@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from speck.model.job import Job
 from speck.model.link import Link
-from speck.model.observation import TakenEpoch
+from speck.model.observation import TakenEpoch, merge_taken
 from speck.model.queue import DroppedQueue
 
 
@@ -119,7 +119,8 @@ class Incarnation:
 
     `ends_early`: it reads its link up to some record only, to stop there (see
     `speck.model.job_operations.CatchUp`). `switched`: it has not been started yet, but what waits
-    for it is for its own links, not for those of its base (see `Switch` there).
+    for it is for its own links, not for those of its base (see `Switch` there). `commits`: those of
+    its `Start`, until it is known to have begun.
     """
 
     job: Job
@@ -138,6 +139,7 @@ class Incarnation:
     switched: bool = False
     checkpoints: str | None = None
     asked_ms: int | None = None
+    commits: tuple[tuple[str, Job, bool], ...] = ()
 
     def former_sinks_of(self, link: Link) -> tuple[str, ...]:
         """Those of one link of the port."""
@@ -312,6 +314,14 @@ class Session:
     @property
     def reader(self) -> str:
         return self.job_name or self.client_id
+
+    @property
+    def passed(self) -> tuple[TakenEpoch, ...]:
+        """What its reader is not to take: what others took before its place, or were sent before
+        the session was made. A broker that is killed may let sinks send that again, to all."""
+        if self.former is not None or self.follows is not None:
+            return self.skip  # of what those had not taken, all waits here
+        return merge_taken(self.skip, (TakenEpoch(*each) for each in self.since))
 
     @property
     def usable(self) -> bool:

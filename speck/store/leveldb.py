@@ -41,7 +41,7 @@ _BLOCK_BYTES = 16 * 1024
 # LevelDB compresses each block on its own, and our records are similar: 1000 jobs take a quarter
 # less space than with its default of 4 KiB. A read decompresses one block, in about 10 µs.
 
-VERSION = 11
+VERSION = 12
 """The version of the shapes of the records (`speck.store.record_types`): whoever changes one of
 them raises it."""
 

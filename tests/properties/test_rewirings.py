@@ -18,6 +18,7 @@ from tests.rewirings import (
     Step,
     Trouble,
     draw_steps,
+    draw_stops,
     draw_third,
     rewire,
 )
@@ -325,6 +326,11 @@ def test_every_record_comes_out_once_where_a_third_wiring_lost_or_repeated_one(
     assert find_faults(tmp_path, [seed], draw_third) == {}
 
 
+def test_what_was_sent_before_a_session_was_made_is_not_for_its_reader(tmp_path: Path) -> None:
+    """Its sender has stopped, and sends it again to all sessions once the broker was killed."""
+    assert find_faults(tmp_path, [264], draw_stops) == {}
+
+
 def find_faults(
     folder: Path,
     seeds: Sequence[int],
@@ -380,3 +386,18 @@ def test_every_record_comes_out_once_whoever_writes_to_the_store_long(
     tmp_path: Path, first: int
 ) -> None:
     assert find_faults(tmp_path, range(first, first + 4 * CHUNK), at_writes=True) == {}
+
+
+@pytest.mark.parametrize("first", range(0, 25, 5))
+def test_every_record_comes_out_once_though_a_broker_is_killed_after_stops(
+    tmp_path: Path, first: int
+) -> None:
+    assert find_faults(tmp_path, range(first, first + 5), draw_stops) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(CHUNK, 2025, 4 * CHUNK))
+def test_every_record_comes_out_once_though_a_broker_is_killed_after_stops_long(
+    tmp_path: Path, first: int
+) -> None:
+    assert find_faults(tmp_path, range(first, first + 4 * CHUNK), draw_stops) == {}

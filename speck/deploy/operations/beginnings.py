@@ -7,9 +7,10 @@ from contextlib import suppress
 from dataclasses import replace
 
 from speck.binding import SavedState
+from speck.deploy.begun_jobs import begin_sessions
 from speck.deploy.operations.context import Context
 from speck.errors import PermanentError
-from speck.model.incarnation import Incarnation, Session, StartState
+from speck.model.incarnation import Incarnation, StartState
 from speck.model.job import Job
 from speck.model.job_operations import Start
 from speck.store.tables import Batch
@@ -61,44 +62,22 @@ def record_accepted(
     context: Context, incarnation: Incarnation, event: Batch | None = None
 ) -> Incarnation:
     """Store that an incarnation has begun: from now on, an engine that does not know its id has
-    forgotten the job."""
-    job, records = incarnation.job, context.records
-    accepted = replace(incarnation, start=StartState.ACCEPTED)
-    with context.writing[context.source_client_id(job)]:
-        records.write(
-            records.incarnations.put(context.scope, accepted), put_begun(context, job), event or {}
-        )
-    return accepted
-
-
-def commit(context: Context, operation: Start) -> None:
-    """Store that a reader has begun from the record at which others change, too: what waits for
-    these is for them as they are to run."""
+    forgotten the job, and what waits for readers that change at the same record is for these as
+    they are to run."""
     records, scope = context.records, context.scope
-    batch: Batch = {}
-    there = records.inventory(scope).sessions if operation.commits else ()
-    names = {each.client_id for each in there} | {client_id for client_id, *_ in operation.commits}
+    accepted = replace(incarnation, start=StartState.ACCEPTED, commits=())
     # a handover may change them meanwhile, and which of them another one is read instead of
-    with context.writing.all_of(names):
-        for client_id, job, starts_later in operation.commits:
-            session = records.sessions.get(scope, client_id, job.source_site)
-            if session is None or session.link != job.source or not session.usable:
-                continue
-            begun = session.begun and not starts_later
-            changed = replace(session, committed=True, job=job, begun=begun, instead_of=None)
-            batch |= records.sessions.put(scope, changed)
-            batch |= _put_instead(context, session)
-        if batch:
-            records.write(batch)
-
-
-def _put_instead(context: Context, session: Session) -> Batch:
-    """The writes for the session from which records were taken until now."""
-    for old in context.records.inventory(context.scope).sessions:
-        if old.client_id == session.instead_of:
-            changed = replace(old, instead_of=session.client_id)
-            return context.records.sessions.put(context.scope, changed)
-    return {}
+    there = records.inventory(scope).sessions if incarnation.commits else ()
+    names = {each.client_id for each in there} | {
+        client_id for client_id, *_ in incarnation.commits
+    }
+    with context.writing.all_of({context.source_client_id(incarnation.job), *names}):
+        sessions = records.inventory(scope).sessions
+        batch = records.incarnations.put(scope, accepted)
+        for each in begin_sessions(records.installation, incarnation, sessions):
+            batch |= records.sessions.put(scope, each)
+        records.write(batch, event or {})
+    return accepted
 
 
 def record_forms(context: Context, starts: Iterable[Start]) -> None:

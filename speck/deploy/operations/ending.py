@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from speck.deploy.operations.beginnings import put_begun
+from speck.deploy.begun_jobs import has_just_begun
+from speck.deploy.operations.beginnings import put_begun, record_accepted
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
 from speck.model.incarnation import EndState, StartState
@@ -71,6 +72,8 @@ def conclude(
     `is_unsaid`: it may not have said what it has taken, or not have published it."""
     incarnation = context.find_incarnation(operation.job_name)
     assert incarnation is not None
+    if has_just_begun(incarnation):
+        incarnation = record_accepted(context, incarnation)
     is_final = not isinstance(operation, Fence) and operation.final
     is_paused = not isinstance(operation, Fence) and operation.pauses
     state = DesiredState.STOPPED if is_paused else DesiredState.RUNNING

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from speck.deploy.operations.beginnings import commit, record_accepted, refuse_forgotten_run
+from speck.deploy.operations.beginnings import record_accepted, refuse_forgotten_run
 from speck.deploy.operations.coming_up import ComingUp, record_if_void
 from speck.deploy.operations.comparing import report_late_failure
 from speck.deploy.operations.context import Context, hiding
@@ -49,7 +49,6 @@ def start(context: Context, operation: Start, doubt: Doubt | None = None) -> Out
         if old.accepted:
             return ComingUp(context, operation, old).begin()  # only the wait is repeated
         if context.connections.engine_of(old.job.engine).status(old.engine_job_id) is not None:
-            commit(context, operation)
             return ComingUp(context, operation, record_accepted(context, old)).begin()
         refuse_forgotten_run(context, old)
         old = old.base
@@ -204,6 +203,7 @@ def _submit(
         left=_list_start_states(context, operation, old, savepoint),
         stale=operation.stale,
         ends_early=bool(operation.until),
+        commits=operation.commits,
     )
     client_id = context.source_client_id(job)
     # a renewal that is under way would disconnect the reader; none begins once this is stored
@@ -224,7 +224,6 @@ def _submit(
         if not _runs(context, incarnation):
             record_if_void(context, incarnation)
             raise
-    commit(context, operation)
     event = report_late_failure(context, operation.job, late_failure, secrets)
     return record_accepted(context, incarnation, event)
 

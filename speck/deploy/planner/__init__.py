@@ -32,7 +32,7 @@ from speck.deploy.planner.handovers import hand_over
 from speck.deploy.planner.queues import mark_queues
 from speck.deploy.planner.releases import release_sessions, renew_sessions
 from speck.deploy.planner.sessions import reserve_fed_links, reserve_left_links
-from speck.deploy.planner.settling import find_settling, settle
+from speck.deploy.planner.settling import assume_ended, find_settling, list_unheard, settle
 from speck.deploy.planner.sinks import forget_jobs
 from speck.deploy.planner.situation import Conditions, Outside, situate
 from speck.deploy.planner.starts import start_jobs
@@ -62,6 +62,8 @@ def plan(
     `outside` is what jobs of other scopes read and write. Without consent to drop queues, a session
     whose reader is outside speck, or does not run, is released only while nothing waits in it.
     """
+    unheard = list_unheard(inventory, observation)
+    inventory = assume_ended(inventory, unheard)
     situation = situate(desired, inventory, observation, installation, outside, conditions)
     wiring = wire(situation)
     backlog = find_backlog(wiring)
@@ -79,7 +81,7 @@ def plan(
     reads = frozenset(backlog.reads)
     # what cannot be read first is dropped, if the user has allowed that
     gate = Gate(failed_too=conditions.drops and bool(reads)) if backlog.jobs or postponed else None
-    settling = find_settling(wiring, stage)
+    settling = find_settling(wiring, stage, unheard)
     if settling.readers:  # before anything else is planned; the queues are those of what follows
         steps, reads = settle(wiring, settling), settling.reads
         gate = Gate(failed_too=conditions.drops)

@@ -15,7 +15,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from speck.deploy.planner.decisions import is_live, is_lost
 from speck.deploy.planner.exact_ends import ends_exactly
-from speck.deploy.planner.forms import find_candidates, find_early, find_outrun
+from speck.deploy.planner.forms import find_candidates, find_outrun
 from speck.deploy.planner.lineages import Lineage, find_lineages, is_outrun, is_running
 from speck.deploy.planner.sessions import count_abandoned
 from speck.deploy.planner.situation import Situation
@@ -330,8 +330,6 @@ def _find_first_reader(
     name, waiting = session.job_name or "", backlog.jobs
     if name in waiting or not session.reserved:
         return None
-    if (early := find_early(situation, session)) is not None:
-        return early
     if (outrun := find_outrun(situation, followers, session)) is not None:
         candidates = [outrun]
     elif is_read(situation, session) or not has_to_be_read(

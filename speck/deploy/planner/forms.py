@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from speck.deploy.planner.decisions import is_live, is_lost
+from speck.deploy.planner.decisions import is_lost
 from speck.deploy.planner.lineages import Lineage, is_arriving, is_outrun
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.stranded import is_stranded, reaches_wanted_links
@@ -13,15 +13,6 @@ from speck.deploy.planner.waiting import is_fed_first, lost_its_follower
 from speck.deploy.planner.wiring import Followers
 from speck.model.incarnation import Session
 from speck.model.job import DesiredState, Job
-
-
-def find_early(situation: Situation, session: Session) -> Job | None:
-    """The session's reader if it would stop at some record of its link: a change was interrupted
-    while it caught up with others."""
-    old = situation.inventory.jobs.get(session.job_name or "")
-    if old is None or old.job.source != session.link:
-        return None
-    return old.job if old.ends_early and is_live(situation, old) else None
 
 
 def find_outrun(situation: Situation, followers: Followers, session: Session) -> Job | None:

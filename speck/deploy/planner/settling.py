@@ -11,8 +11,8 @@ while they stopped, so that they have not said it. They run for a moment and say
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from speck.deploy.planner.catching_up import make_catch_up
 from speck.deploy.planner.decisions import Decision, is_live
@@ -20,8 +20,9 @@ from speck.deploy.planner.exact_ends import ends_exactly
 from speck.deploy.planner.handovers import own_session, trusts
 from speck.deploy.planner.situation import Situation
 from speck.deploy.planner.wiring import Wiring
-from speck.model.incarnation import Incarnation, Session
+from speck.model.incarnation import EndState, Incarnation, Inventory, Session
 from speck.model.job_operations import Stop
+from speck.model.observation import Observation, RunState
 from speck.model.plan import Step
 
 
@@ -39,18 +40,39 @@ class Settling:
         return (*self.stopping, *self.forgotten)
 
 
-def find_settling(wiring: Wiring, stage: Wiring) -> Settling:
+def find_settling(wiring: Wiring, stage: Wiring, unheard: Sequence[Incarnation]) -> Settling:
     """The readers that are settled before anything else is planned: those of the whole plan, and of
-    the `stage` that comes first."""
+    the `stage` that comes first. Of those that are `unheard`, both assume that they have ended."""
     forgotten = find_forgotten(wiring, stage)
     once = forgotten if wiring.situation.conditions.drops else ()
     reads = frozenset(each.run.engine_job_id for each in once if each.run is not None)
-    return Settling(find_stopping(wiring), forgotten, reads)
+    stopping = {each.job.job_name: each for each in (*unheard, *find_stopping(wiring))}
+    return Settling([stopping[name] for name in sorted(stopping)], forgotten, reads)
+
+
+def list_unheard(inventory: Inventory, observation: Observation) -> list[Incarnation]:
+    """The jobs that have ended since they were asked to, though the answer was not heard: what is
+    stored with their end tells the plan where others go on."""
+    return [
+        old
+        for old in inventory.jobs.values()
+        if old.stopping
+        and (there := observation.job(old.job.site, old.engine_job_id)) is not None
+        and there.state is RunState.FINISHED
+    ]
+
+
+def assume_ended(inventory: Inventory, unheard: Iterable[Incarnation]) -> Inventory:
+    """The inventory once the end of these is stored."""
+    ended = {each.job.job_name: replace(each, end=EndState.ENDED) for each in unheard}
+    return replace(inventory, jobs={**inventory.jobs, **ended})
 
 
 def find_stopping(wiring: Wiring) -> list[Incarnation]:
     """The readers that are being stopped, and would get a follower by this plan, on links that are
-    still fed. Nobody is waited for if the user has allowed to drop its queue."""
+    still fed; and those that would stop at some record of their link, since a change was
+    interrupted while they caught up with others: if they ran on, these would have to catch up with
+    them. Nobody is waited for if the user has allowed to drop its queue."""
     situation = wiring.situation
     if situation.conditions.drops or situation.conditions.leave:
         return []
@@ -60,7 +82,9 @@ def find_stopping(wiring: Wiring) -> list[Incarnation]:
         if not _is_there(situation, client_id)
     }
     stopping = [old for former in readers.values() if (old := _find_stopping(situation, former))]
-    return sorted(stopping, key=lambda each: each.job.job_name)
+    present = situation.inventory.jobs.values()
+    early = [each for each in present if each.ends_early and is_live(situation, each)]
+    return [*stopping, *early]
 
 
 def find_forgotten(wiring: Wiring, stage: Wiring) -> list[Incarnation]:

@@ -15,7 +15,7 @@ import pytest
 from binders.memory import MemoryBroker
 from speck.deploy.locks import NamedLocks, SessionLocks
 from speck.deploy.operations import returning, starting
-from speck.deploy.operations.beginnings import commit, record_forms
+from speck.deploy.operations.beginnings import record_accepted, record_forms
 from speck.deploy.operations.catching_up import switch
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.draining import Draining
@@ -111,7 +111,8 @@ OWED = (("i-P", 1, 1),)
 
 
 def commit_cut(context: Context) -> None:
-    commit(context, replace(start("A"), commits=((NEW, job("A"), False),)))
+    commits = ((NEW, job("A"), False),)
+    record_accepted(context, Incarnation(job("A"), 1, start("A").engine_job_id, commits=commits))
 
 
 def come_back_to_a_link(context: Context) -> None:

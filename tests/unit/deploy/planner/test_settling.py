@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from speck.model.incarnation import Incarnation, StartState
+from speck.model.incarnation import EndState, Incarnation, StartState
 from speck.model.job_operations import CatchUp, Start, Stop, Switch
 from speck.model.link_operations import HandOver
-from speck.model.observation import Observation
+from speck.model.observation import Observation, RunState
 from tests.unit.deploy.planner.plans import deployed, job, plan_jobs, running, text
 from tests.unit.deploy.planner.readers import (
     FEED,
@@ -170,3 +170,17 @@ def test_one_that_goes_on_at_another_link_says_first_what_its_follower_needs(wai
     plan = plan_jobs(inventory, elsewhere)
     says_again = any("says again" in each.reason for each in plan.steps)
     assert says_again is waits
+
+
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_a_job_that_has_ended_though_nobody_heard_it_is_stored_to_have_ended_first(
+    is_wanted: bool,
+) -> None:
+    """The service died while it waited for the answer to the stop."""
+    inventory = deployed(AX, BY)
+    stopping = replace(inventory.jobs["A"], end=EndState.STOPPING)
+    inventory = replace(inventory, jobs={**inventory.jobs, "A": stopping})
+    observed = running(inventory, A=RunState.FINISHED)
+    plan = plan_jobs(inventory, *((AX,) if is_wanted else ()), BY, observed=observed)
+    assert plan.gate and not plan.gate.failed_too
+    assert [str(step.operation) for step in plan.steps] == ["stop A on edge-a"]
