@@ -19,7 +19,8 @@ from speck.model.job import Job
 from speck.model.link import Link
 from speck.model.observation import RunState
 from speck.model.plan import Plan
-from tests.rewirings import draw_steps, rewire
+from tests.drawn_rewirings import draw_steps
+from tests.rewirings import rewire
 from tests.unit.deploy.planner.plans import deployed, job, plan_composition, running
 
 LINKS = [Link(("cloud", "edge-b")[n % 2], f"T-{n}") for n in range(9)]

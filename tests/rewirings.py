@@ -10,13 +10,11 @@ result.
 
 from __future__ import annotations
 
-import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -77,10 +75,11 @@ class KilledAfterStops:
 @dataclass(frozen=True, slots=True)
 class Died:
     """The service dies at so many calls from its beginning on, before the call or, if it `asks`,
-    while that is carried out; a new one goes on."""
+    while that is carried out; a new one goes on. There may be another trouble `beside` that."""
 
     at: int
     asks: bool
+    beside: Cancelled | Refused | Killed | None = None
 
 
 Trouble = Cancelled | Refused | Killed | KilledAfterStops | Died
@@ -180,7 +179,25 @@ class Trial:
 
     def take(self, step: Step) -> None:
         """Make a change. Without trouble it has to be done, and nothing is left to do then."""
-        match step.trouble:
+        self._await_trouble(step.trouble)
+        self._outputs &= {each for each in OUTPUTS if f">{each}" in step.wiring}
+        composition, state = parse_wiring(step.wiring), "dead"
+        with suppress(Death):
+            state = self._apply(composition, step.trouble is None)
+        self._dies = None
+        if self._is_dead:
+            self._serve_anew()
+        self._cancel_at = 0
+        self._refused.clear()
+        self._kill()  # if the change was over before
+        self._kill_after = 0
+        if step.trouble is None:
+            assert state == "done", (state, composition)
+            left = self._service.composition_views.plan("c").operations
+            assert left == (), (left, composition)
+
+    def _await_trouble(self, trouble: Trouble | None) -> None:
+        match trouble:
             case Cancelled(at):
                 self._cancel_at = self._calls + at
             case Refused(job, times):
@@ -191,21 +208,8 @@ class Trial:
             case KilledAfterStops(site, stops):
                 self._victim, self._kill_after, self._stopped = site, stops, set()
             case Died(at):
-                self._dies = replace(step.trouble, at=self._calls + at)
-        self._outputs &= {each for each in OUTPUTS if f">{each}" in step.wiring}
-        composition, state = parse_wiring(step.wiring), "dead"
-        with suppress(Death):
-            state = self._apply(composition, step.trouble is None)
-        self._cancel_at, self._dies = 0, None
-        if self._is_dead:
-            self._serve_anew()
-        self._refused.clear()
-        self._kill()  # if the change was over before
-        self._kill_after = 0
-        if step.trouble is None:
-            assert state == "done", (state, composition)
-            left = self._service.composition_views.plan("c").operations
-            assert left == (), (left, composition)
+                self._dies = replace(trouble, at=self._calls + at)
+                self._await_trouble(trouble.beside)
 
     def _apply(self, composition: JsonObject, again: bool) -> str:
         """The state in which it ends. A reader that never began may have a queue to be dropped, at
@@ -239,6 +243,8 @@ class Trial:
             dead.close()
         self._is_dead = False
         self._serve(serve_again(dead, self._turns))
+        if self._victim:
+            self._turns.start(self._restore, "monitor")
         self._turns.poll(lambda: not self._service.changes.all_under_way())
 
     def _called(self, kind: str, subject: str) -> None:
@@ -382,113 +388,3 @@ def rewire(
             if not number:
                 trial.listen()
         return {} if may_drop and trial.has_dropped else dict(trial.find_faults())
-
-
-# -- at random ----------------------------------------------------------------------------
-
-KINDS = ("", "cancel", "refuse", "kill")
-PLACES = [f"{site}/{topic}" for site in SITES for topic in "xy"]
-
-
-def draw_wiring(dice: random.Random) -> str:
-    """A chain of one to four jobs to the first output, and a branch from any of its links to the
-    second. Names, sites and links are few, so that they are used again in other places."""
-    names = dice.sample("ABCDE", dice.randint(1, 4))
-    ends = ["in", *dice.sample(PLACES, len(names) - 1), "o1"]
-    jobs = [
-        f"{name}@{dice.choice(SITES)}:{source}>{sink}"
-        for name, source, sink in zip(names, ends[:-1], ends[1:], strict=True)
-    ]
-    jobs.append(f"{dice.choice('ST')}@{dice.choice(SITES)}:{dice.choice(ends)}>o2")
-    return " ".join(jobs)
-
-
-def draw_steps(seed: int, draw: Callable[[random.Random], str] = draw_wiring) -> list[Step]:
-    """Two changes of a wiring, which are drawn by `draw`. In three of four sequences each is made
-    with trouble first; then it is rolled back, in half of these; and made again."""
-    dice, kind, is_rolled_back = random.Random(seed), KINDS[seed % 4], bool(seed // 4 % 2)
-    wirings = [draw(dice) for _ in range(3)]
-    steps = [Step(wirings[0])]
-    for before, wiring in pairwise(wirings):
-        if kind:
-            steps.append(Step(wiring, _draw_trouble(dice, wiring, kind)))
-            steps += [Step(before)] if is_rolled_back else []
-        steps.append(Step(wiring))
-    return steps
-
-
-def draw_stops(seed: int) -> list[Step]:
-    """Two changes of a wiring, with the broker killed after some of the jobs that stop have; in
-    each second sequence they are rolled back first, and then made again."""
-    dice = random.Random(seed * 7919 + 3)
-    wirings = [draw_wiring(dice) for _ in range(3)]
-    steps = [Step(wirings[0])]
-    for before, wiring in pairwise(wirings):
-        site = dice.choice([*SITES[:1] * 3, *SITES[1:]])
-        steps.append(Step(wiring, KilledAfterStops(site, dice.randint(1, 3))))
-        steps += [Step(before)] if seed % 2 else []
-        steps.append(Step(wiring))
-    return steps
-
-
-def draw_deaths(seed: int) -> list[Step]:
-    """Two changes of a wiring, in each of which the service dies; in each second sequence they are
-    rolled back first, and then made again."""
-    dice = random.Random(seed * 6101 + 5)
-    wirings = [draw_wiring(dice) for _ in range(3)]
-    steps = [Step(wirings[0])]
-    for before, wiring in pairwise(wirings):
-        steps.append(Step(wiring, Died(dice.randint(1, 60), dice.random() < 0.7)))
-        steps += [Step(before)] if seed % 2 else []
-        steps.append(Step(wiring))
-    return steps
-
-
-def draw_third(seed: int) -> list[Step]:
-    """A change with trouble, after which a third wiring is wanted. In each second sequence that one
-    has trouble, too, and is then made again, in favour of the first or the second one given up, or
-    followed by a fourth. In some there is no branch, and some of the wirings are the ones before at
-    other sites."""
-    dice = random.Random(seed * 104729 + 7)
-    draw = draw_wiring if dice.randrange(4) else _draw_chain
-    one, two, three, four = (draw(dice) for _ in range(4))
-    if not dice.randrange(6):
-        three = _relocate(dice, dice.choice([one, two]))
-    elif not dice.randrange(5):  # a change that only adds a job, or one that keeps the job
-        two = f"{dice.choice([one, two])} {(added := _draw_extra(dice))}"
-        three = f"{three} {added}"
-    kinds = KINDS[1:]
-    steps = [Step(one), Step(two, _draw_trouble(dice, two, kinds[seed % 3]))]
-    if seed // 3 % 2:
-        steps.append(Step(three, _draw_trouble(dice, three, kinds[seed // 6 % 3])))
-        return [*steps, Step(dice.choice([one, two, three, four]))]
-    if not dice.randrange(6):  # a job that was to run is stopped, and runs again later
-        stopped = dice.choice(two.split())
-        return [*steps, Step(two.replace(stopped, f"-{stopped}")), Step(two)]
-    return [*steps, Step(three)]
-
-
-def _draw_chain(dice: random.Random) -> str:
-    return draw_wiring(dice).rpartition(" ")[0]
-
-
-def _draw_extra(dice: random.Random) -> str:
-    """A job whose output nobody reads."""
-    source = dice.choice(["in", "o1", *PLACES])
-    return f"X@{dice.choice(SITES)}:{source}>cloud/z"
-
-
-def _relocate(dice: random.Random, wiring: str) -> str:
-    """The same jobs and links; the jobs are at sites that are drawn anew."""
-    words = (word.partition(":") for word in wiring.split())
-    return " ".join(f"{job[0]}@{dice.choice(SITES)}:{links}" for job, _, links in words)
-
-
-def _draw_trouble(dice: random.Random, wiring: str, kind: str) -> Trouble:
-    if kind == "cancel":
-        return Cancelled(dice.randint(1, 40))
-    if kind == "refuse":
-        names = [word.partition("@")[0] for word in wiring.split()]
-        return Refused(dice.choice(names), dice.randint(1, 2))
-    saved_at = dice.randint(1, 30)
-    return Killed(dice.choice(SITES), saved_at, saved_at + dice.randint(1, 12))

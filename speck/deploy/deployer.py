@@ -11,7 +11,6 @@ from speck.binding import EngineCapability, StateKeeper
 from speck.config import Config
 from speck.deploy.admission import Admission
 from speck.deploy.adoption import read_inventory
-from speck.deploy.begun_jobs import begin_sessions, has_just_begun
 from speck.deploy.capabilities import find_lacking
 from speck.deploy.change_intent import read_desired_state
 from speck.deploy.changes import Changes
@@ -272,17 +271,8 @@ class Deployer:
         for (scope, name), (stored, noticed) in prepared_plan.noticed.items():
             with self.changes.resting(scope) as resting:
                 if resting and self._records.incarnations.get(scope, name) == stored:
-                    self._record_noticed(scope, stored, noticed)
-
-    def _record_noticed(self, scope: str, stored: Incarnation, noticed: Incarnation) -> None:
-        records = self._records
-        names = {each.client_id for each in records.inventory(scope).sessions}
-        with self.changes.session_locks.writing.all_of(names):
-            batch = records.incarnations.put(scope, noticed)
-            sessions = records.inventory(scope).sessions if has_just_begun(stored) else ()
-            for each in begin_sessions(records.installation, stored, sessions):
-                batch |= records.sessions.put(scope, each)
-            records.write(batch)
+                    locks = self.changes.session_locks
+                    self._planned_sites.record(scope, stored, noticed, locks)
 
     def artifact_of(self, job_path: str) -> str:
         """The SHA-256 of what `job_path` names now. Raises InvalidError, NotFoundError."""

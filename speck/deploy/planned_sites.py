@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from speck.deploy.begun_jobs import begin_sessions, has_just_begun
 from speck.deploy.finished_jobs import find_finished, finish
+from speck.deploy.locks import SessionLocks
 from speck.deploy.scheduler import Scheduler
 from speck.errors import TransientError
 from speck.model.composition import Composition
@@ -112,6 +113,18 @@ class PlannedSites:
         jobs = {**stored.jobs, **noticed}
         inventory = replace(stored, jobs=jobs, sessions=tuple(sessions.values()))
         return Sight(inventory, observation, noticed)
+
+    def record(
+        self, scope: str, stored: Incarnation, noticed: Incarnation, locks: SessionLocks
+    ) -> None:
+        """Store what was noticed of an incarnation, while nothing of its scope is carried out."""
+        records = self._records
+        with locks.writing.all_of(each.client_id for each in records.inventory(scope).sessions):
+            batch = records.incarnations.put(scope, noticed)
+            sessions = records.inventory(scope).sessions if has_just_begun(stored) else ()
+            for each in begin_sessions(records.installation, stored, sessions):
+                batch |= records.sessions.put(scope, each)
+            records.write(batch)
 
     def add_left_brokers(
         self, seen: Sight, composition: Composition, sites: Mapping[str, Site]

@@ -15,7 +15,8 @@ import pytest
 from speck.binding import open_links
 from speck.model.record import Record
 from speck.model.values import JsonObject
-from tests.rewirings import ENDS, OUTPUTS, SITES, draw_steps, parse_wiring
+from tests.drawn_rewirings import draw_steps
+from tests.rewirings import ENDS, OUTPUTS, SITES, parse_wiring
 from tests.third_party_kinds import canals
 from tests.third_party_land import DONE, Land, open_land
 from tests.waiting import wait_for

@@ -17,7 +17,8 @@ import pytest
 from speck.model.job import Job
 from speck.model.link import Link
 from speck.spec import resolve
-from tests.rewirings import SITES, draw_steps, rewire
+from tests.drawn_rewirings import draw_steps
+from tests.rewirings import SITES, rewire
 
 TOPICS = "uvwxyz"
 CHUNK = 25

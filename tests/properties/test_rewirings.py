@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.drawn_rewirings import draw_deaths, draw_steps, draw_stops, draw_third
 from tests.rewirings import (
     Cancelled,
     Killed,
@@ -17,9 +18,6 @@ from tests.rewirings import (
     Refused,
     Step,
     Trouble,
-    draw_steps,
-    draw_stops,
-    draw_third,
     rewire,
 )
 
@@ -401,3 +399,27 @@ def test_every_record_comes_out_once_though_a_broker_is_killed_after_stops_long(
     tmp_path: Path, first: int
 ) -> None:
     assert find_faults(tmp_path, range(first, first + 4 * CHUNK), draw_stops) == {}
+
+
+DEADLY = [3, 34, 55, 68, 71, 105, 117, 149, 13, 21, 53, 661, 701]
+"""Sequences with deaths of the service that once lost or repeated records."""
+
+
+@pytest.mark.parametrize("seed", DEADLY)
+def test_every_record_comes_out_once_where_a_death_lost_or_repeated_one(
+    tmp_path: Path, seed: int
+) -> None:
+    assert find_faults(tmp_path, [seed], draw_deaths) == {}
+
+
+@pytest.mark.parametrize("first", range(0, 25, 5))
+def test_every_record_comes_out_once_though_the_service_dies(tmp_path: Path, first: int) -> None:
+    assert find_faults(tmp_path, range(first, first + 5), draw_deaths) == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(CHUNK, 2025, 4 * CHUNK))
+def test_every_record_comes_out_once_though_the_service_dies_long(
+    tmp_path: Path, first: int
+) -> None:
+    assert find_faults(tmp_path, range(first, first + 4 * CHUNK), draw_deaths) == {}

@@ -98,7 +98,9 @@ def _decide_stopped(situation: Situation, name: str, new: Job, old: Incarnation)
 def is_rewired(decision: Decision) -> bool:
     """Whether a job will have other links than before, or begins or ends."""
     old, new = decision.old, decision.new
-    return old is None or new is None or old.job.ends != new.ends
+    if old is None or new is None or decision.action is Action.ADD:
+        return True
+    return old.job.ends != new.ends
 
 
 def may_arrive(situation: Situation, old: Incarnation) -> bool:

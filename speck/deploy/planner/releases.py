@@ -130,7 +130,9 @@ def _begins_there(wiring: Wiring, session: Session) -> bool:
         return True
     old = wiring.situation.inventory.jobs.get(name)
     new = wiring.situation.jobs.wanted.get(name)
-    return old is None or new is None or old.job.ends != new.ends
+    if old is None or new is None or not old.has_state:
+        return True
+    return old.job.ends != new.ends
 
 
 def _find_upstream_starts(wiring: Wiring, started: Started, link: Link) -> list[int | None]:

@@ -15,6 +15,7 @@ from speck.deploy.planner.wiring import Cuts, Wiring
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Session
 from speck.model.job import Job
+from speck.model.job_change import Action
 from speck.model.link import Link
 
 
@@ -186,13 +187,30 @@ class StartOrder:
 def order_starts(wiring: Wiring, stopped: Stopped) -> StartOrder:
     """The order of the starts of a plan; none where jobs only read first, or nothing is drained."""
     is_ordered = wiring.first is None and wiring.situation.conditions.drains
-    readers = _find_readers(wiring, stopped) if is_ordered else _Readers({}, {}, {})
-    rules = _find_rules(wiring) if is_ordered else _Rules.none()
-    predecessors = wiring.followers.predecessors
+    predecessors = _find_predecessors(wiring)
+    readers = _Readers({}, {}, {})
+    rules = _Rules.none()
+    if is_ordered:
+        readers = _find_readers(wiring, stopped, predecessors)
+        rules = _find_rules(wiring, predecessors)
     return StartOrder(wiring.situation, wiring.cuts, predecessors, readers, rules)
 
 
-def _find_readers(wiring: Wiring, stopped: Stopped) -> _Readers:
+def _find_predecessors(wiring: Wiring) -> dict[str, Session]:
+    """The sessions in whose place others are read, by the client ids of these: by this plan, or by
+    an earlier one that handed them over and ended before the readers had begun."""
+    present = wiring.situation.present.by_id
+    handed_over = {
+        each.client_id: present[each.former]
+        for each in wiring.situation.inventory.sessions
+        if each.former is not None and each.former in present and not each.begun
+    }
+    return {**handed_over, **wiring.followers.predecessors}
+
+
+def _find_readers(
+    wiring: Wiring, stopped: Stopped, predecessors: Mapping[str, Session]
+) -> _Readers:
     reading, stops, followers = [], [], []
     for link, leaving in wiring.leaving.readers.items():
         stops += [(link, stopped.of[name]) for _, name in leaving]
@@ -203,34 +221,37 @@ def _find_readers(wiring: Wiring, stopped: Stopped) -> _Readers:
         reading.append((new.source, decision))
         if name in stopped.of and old is not None and is_rewired(decision):
             stops.append((new.source, stopped.of[name]))
-        former = _find_former(wiring, decision)
+        former = _find_former(wiring, predecessors, decision)
         if decision.starts and former is not None:
             followers.append((former.client_id, decision))
     return _Readers(group(reading), group(stops), group(followers))
 
 
-def _find_former(wiring: Wiring, decision: Decision) -> Session | None:
+def _find_former(
+    wiring: Wiring, predecessors: Mapping[str, Session], decision: Decision
+) -> Session | None:
     """The session that a job's own one follows."""
     assert decision.new is not None
     source = decision.new.source
     own = source_client_id(wiring.situation.installation, decision.job_name, source)
-    return wiring.followers.predecessors.get(own)
+    return predecessors.get(own)
 
 
-def _find_rules(wiring: Wiring) -> _Rules:
+def _find_rules(wiring: Wiring, predecessors: Mapping[str, Session]) -> _Rules:
     starting = [d for d in wiring.decisions if d.starts and d.new is not None]
     branched = _find_branched_links(wiring.situation, wiring.decisions)
-    following = {d.job_name for d in starting if _find_former(wiring, d) is not None}
+    following = {d.job_name for d in starting if _find_former(wiring, predecessors, d)}
     rewired = {d.job_name for d in starting if is_rewired(d)}
-    changed = {d.job_name for d in starting if d.old is not None} & rewired
-    followed = {session.client_id for session in wiring.followers.predecessors.values()}
+    begins = {d.job_name for d in starting if d.action is Action.ADD}
+    changed = rewired - begins
+    followed = {session.client_id for session in predecessors.values()}
     others = {d.job_name: _find_others_leaving(wiring, d) for d in starting}
     held = {d.job_name for d in starting if _is_held_elsewhere(wiring.situation, d)}
     sharing = {name for name, leaving in others.items() if leaving} | following | held
     reading_anew = {
         d.job_name
         for d in starting
-        if d.old is None or (d.job_name in changed and d.new and d.new.source in branched)
+        if d.job_name in begins or (d.job_name in changed and d.new and d.new.source in branched)
     }
     taking_over, awaited = following | changed, sharing | reading_anew
     return _Rules(

@@ -65,7 +65,8 @@ def test_the_old_reader_comes_back_for_all_of_them() -> None:
 
 
 def test_one_that_was_to_follow_beside_another_goes_on_where_the_reader_ended() -> None:
-    """A change was cancelled when it had handed the link over to the first of two."""
+    """A change was cancelled when it had handed the link over to the first of two. They begin as
+    they were to: one after the other, when both can."""
     inventory = with_sessions(
         end_jobs(deployed(FEED, OLD), "old"),
         session(OLD, followed_by=client_id(NEW), begun=True, job=OLD),
@@ -77,8 +78,8 @@ def test_one_that_was_to_follow_beside_another_goes_on_where_the_reader_ended() 
         == """
 [] -> #1 handover edge-a/T from old to other: goes on where old ended
 [] -> #2 upload aaaaaaaa to edge-a: needed there
-[2] -> #3 start new on edge-a: new job
-[1,2] -> #4 start other on edge-a: new job
+[1,2] -> #3 start new on edge-a: new job
+[1,2,3] -> #4 start other on edge-a: new job
 [1,3,4] -> #5 release edge-a/T of old: left
 [5] -> #6 forget old: removed
 """

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from speck.model.incarnation import EndState, Inventory, Session
+import pytest
+
+from speck.model.incarnation import EndState, Inventory, Session, StartState
 from speck.model.job import Job
 from speck.model.job_operations import Start
+from speck.model.link_operations import Release
+from speck.model.observation import RunState
 from speck.model.plan import Plan
-from tests.unit.deploy.planner.plans import deployed, job, moved, plan_jobs
+from tests.unit.deploy.planner.plans import deployed, job, moved, plan_jobs, running
 from tests.unit.deploy.planner.readers import steps_before
 
 P = job("P", "edge-a/in", "edge-a/x")
@@ -55,6 +59,24 @@ def test_a_job_whose_output_changes_waits_for_the_new_reader() -> None:
     renamed = replace(P, sink=P.sink._replace(topic="w"))
     plan = plan_jobs(deployed(P, R), renamed, job("M", "edge-a/w", "edge-a/x"), R)
     assert starts_before(plan, "P") == {"M"}
+
+
+@pytest.mark.parametrize("start", [StartState.REQUESTED, StartState.VOID])
+def test_a_reader_that_has_never_begun_is_waited_for_like_a_new_one(start: StartState) -> None:
+    """Its start was refused, or its answer was lost with the service. The session that it comes to
+    take the place of stays until it runs."""
+    renamed, m = replace(P, sink=P.sink._replace(topic="w")), job("M", "edge-a/w", "edge-a/y")
+    before = stopped(stopped(deployed(P, R, m), "P"), "R")
+    end = EndState.ENDED if start is StartState.VOID else EndState.NONE
+    never = replace(before.jobs["M"], start=start, end=end)
+    inventory = replace(before, jobs={**before.jobs, "M": never})
+    observed = running(inventory, M=RunState.CANCELED)
+    plan = plan_jobs(inventory, renamed, m, observed=observed)
+    assert starts_before(plan, "P") == {"M"}
+    (release,) = [each for each in plan.steps if isinstance(each.operation, Release)]
+    starts = {each.id for each in plan.steps if isinstance(each.operation, Start)}
+    assert isinstance(release.operation, Release) and release.operation.job_name == "R"
+    assert starts <= steps_before(plan)[release.id]
 
 
 def test_a_producer_does_not_wait_for_a_reader_that_goes_with_it_to_another_link() -> None:
