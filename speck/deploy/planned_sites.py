@@ -105,7 +105,7 @@ class PlannedSites:
     def look(self, stored: Inventory, await_answers: Callable[[], Observation]) -> Sight:
         """What is there once the engines have answered."""
         observation, finished = self.find_finished(await_answers(), stored)
-        noticed = {**find_newly_running(stored, observation), **finished}
+        noticed = {**find_newly_begun(stored, observation), **finished}
         sessions = {each.client_id: each for each in stored.sessions}
         for each in filter(has_just_begun, (stored.jobs[name] for name in noticed)):
             changed = begin_sessions(self._records.installation, each, sessions.values())
@@ -145,13 +145,16 @@ class PlannedSites:
         return {s.site for s in inventory.sessions if (s.client_id, s.link) not in wanted_sessions}
 
 
-def find_newly_running(inventory: Inventory, observation: Observation) -> dict[str, Incarnation]:
-    """Incarnations that are observed running though the store does not have them confirmed, as
-    confirmed ones."""
-    return {
-        name: replace(incarnation, start=StartState.CONFIRMED, base=None, commits=())
-        for name, incarnation in inventory.jobs.items()
-        if not incarnation.confirmed
-        and (engine_job := observation.job(incarnation.job.site, incarnation.engine_job_id))
-        and engine_job.state is RunState.RUNNING
-    }
+def find_newly_begun(inventory: Inventory, observation: Observation) -> dict[str, Incarnation]:
+    """Incarnations of which their engines show more than is stored: confirmed ones where all tasks
+    run, and accepted ones where the answer to a start was lost that has arrived."""
+    begun = dict[str, Incarnation]()
+    for name, old in inventory.jobs.items():
+        there = observation.job(old.job.site, old.engine_job_id)
+        if there is None or old.confirmed:
+            continue
+        if there.state is RunState.RUNNING:
+            begun[name] = replace(old, start=StartState.CONFIRMED, base=None, commits=())
+        elif has_just_begun(old) and not there.state.terminal:
+            begun[name] = replace(old, start=StartState.ACCEPTED, commits=())
+    return begun

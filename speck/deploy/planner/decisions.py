@@ -61,7 +61,8 @@ def _decide_running(situation: Situation, name: str, new: Job, old: Incarnation)
     """What happens to a job that is there and is to run."""
     changes = _list_changes(situation, old, new)
     live, sent = is_live(situation, old), may_arrive(situation, old)
-    again = not changes and ((sent and not live) or has_silent_start(situation, old))
+    is_open = (sent and not live) or has_silent_start(situation, old) or _comes_up(situation, old)
+    again = not changes and is_open
     runs = live and not again
     if not changes and (runs or old.finished):
         reason = "its sources have ended" if old.finished else "same fingerprint, running"
@@ -115,6 +116,14 @@ def has_silent_start(situation: Situation, old: Incarnation) -> bool:
     return begun and situation.is_engine_silent(old.job.engine)
 
 
+def _comes_up(situation: Situation, old: Incarnation) -> bool:
+    """Whether its tasks are starting, and an earlier plan has not waited until they run: its
+    service has died."""
+    there = situation.observation.job(old.job.site, old.engine_job_id)
+    is_starting = there is not None and there.state is RunState.STARTING
+    return is_starting and not (old.confirmed or old.ended)
+
+
 def is_live(situation: Situation, old: Incarnation) -> bool:
     """Whether an incarnation may run: a site that does not answer does not prove that it has
     stopped."""
@@ -145,4 +154,9 @@ def explain_not_live(situation: Situation, old: Incarnation) -> str:
     return f"not running: {_WORDS.get(engine_job.state, str(engine_job.state))}"
 
 
-_WORDS = {RunState.FAILED: "failed", RunState.CANCELED: "canceled", RunState.FINISHED: "finished"}
+_WORDS = {
+    RunState.FAILED: "failed",
+    RunState.CANCELED: "canceled",
+    RunState.FINISHED: "finished",
+    RunState.STARTING: "its tasks are starting",
+}

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from speck.model.incarnation import StartState
-from speck.model.observation import Observation
-from tests.unit.deploy.planner.plans import NOT_LISTED, A, plan_jobs, text, with_open_start
+from speck.model.job_operations import Start
+from speck.model.observation import Observation, RunState
+from tests.unit.deploy.planner.plans import NOT_LISTED, A, plan_jobs, running, text, with_open_start
 
 
 def test_a_start_without_an_answer_is_sent_again_under_its_id() -> None:
@@ -39,3 +42,16 @@ def test_silence_does_not_turn_a_start_without_an_answer_into_a_stop() -> None:
     silent = Observation({}, unreachable={"edge-a": "no answer"})
     plan = plan_jobs(with_open_start(A), replace(A, args=("--x",)), observed=silent)
     assert "fence" in [step.operation.kind for step in plan.steps]
+
+
+@pytest.mark.parametrize("start", [StartState.REQUESTED, StartState.ACCEPTED])
+def test_a_start_of_a_service_that_has_died_is_waited_for(start: StartState) -> None:
+    """The start is the same, so it is not sent again; what follows comes after it."""
+    inventory = with_open_start(A, start=start)
+    plan = plan_jobs(inventory, A, observed=running(inventory, A=RunState.STARTING))
+    (step,) = [each for each in plan.steps if isinstance(each.operation, Start)]
+    assert isinstance(step.operation, Start)
+    assert step.reason == "not started yet: not running: its tasks are starting"
+    assert step.operation.engine_job_id == inventory.jobs["A"].engine_job_id
+    plan = plan_jobs(inventory, A, observed=running(inventory, A=RunState.RESTARTING))
+    assert plan.steps == ()
