@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 
 from tests.rewirings import (
@@ -98,6 +99,17 @@ def draw_third(seed: int) -> list[Step]:
         stopped = dice.choice(two.split())
         return [*steps, Step(two.replace(stopped, f"-{stopped}")), Step(two)]
     return [*steps, Step(three)]
+
+
+def draw_third_with_deaths(seed: int) -> list[Step]:
+    """The same sequences; the service dies beside most of the troubles."""
+    dice, steps = random.Random(seed * 31 + 1), list[Step]()
+    for step in draw_third(seed):
+        trouble = step.trouble
+        if isinstance(trouble, Cancelled | Refused | Killed) and dice.random() < 0.7:
+            trouble = Died(dice.randint(1, 60), dice.random() < 0.7, trouble)
+        steps.append(replace(step, trouble=trouble))
+    return steps
 
 
 def _draw_chain(dice: random.Random) -> str:

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.drawn_rewirings import draw_deaths, draw_steps, draw_stops, draw_third
+from tests.drawn_rewirings import (
+    draw_deaths,
+    draw_steps,
+    draw_stops,
+    draw_third,
+    draw_third_with_deaths,
+)
 from tests.rewirings import (
     Cancelled,
     Killed,
@@ -343,7 +349,7 @@ def find_faults(
             draw(seed),
             seed,
             at_writes=at_writes,
-            may_drop=draw is draw_third,
+            may_drop=draw in (draw_third, draw_third_with_deaths),
         )
         for seed in seeds
     }
@@ -423,3 +429,13 @@ def test_every_record_comes_out_once_though_the_service_dies_long(
     tmp_path: Path, first: int
 ) -> None:
     assert find_faults(tmp_path, range(first, first + 4 * CHUNK), draw_deaths) == {}
+
+
+THIRDS = [pytest.param(range(n, n + 98), marks=pytest.mark.long) for n in range(10, 500, 98)]
+
+
+@pytest.mark.parametrize("seeds", [range(10), *THIRDS])
+def test_every_record_comes_out_once_though_the_service_dies_on_the_way_to_a_third_wiring(
+    tmp_path: Path, seeds: Sequence[int]
+) -> None:
+    assert find_faults(tmp_path, seeds, draw_third_with_deaths) == {}
