@@ -71,7 +71,8 @@ def draw_deaths(seed: int) -> list[Step]:
     steps = [Step(wirings[0])]
     for before, wiring in pairwise(wirings):
         beside = _draw_trouble(dice, wiring, kind) if (kind := KINDS[seed // 2 % 4]) else None
-        steps.append(Step(wiring, Died(dice.randint(1, 60), dice.random() < 0.7, beside)))
+        died = Died(dice.randint(1, 60), dice.random() < 0.7, beside, fails=seed % 5 == 4)
+        steps.append(Step(wiring, died))
         steps += [Step(before)] if seed % 2 else []
         steps.append(Step(wiring))
     return steps

@@ -20,6 +20,8 @@ from typing import Any
 
 from binders.memory import World
 from speck.errors import EngineRefusedError, QueuesError
+from speck.model.incarnation import StartState
+from speck.model.observation import RunState
 from speck.model.values import JsonObject
 from speck.monitor.lost_sessions import LostSessions
 from speck.service import Service
@@ -75,11 +77,13 @@ class KilledAfterStops:
 @dataclass(frozen=True, slots=True)
 class Died:
     """The service dies at so many calls from its beginning on, before the call or, if it `asks`,
-    while that is carried out; a new one goes on. There may be another trouble `beside` that."""
+    while that is carried out; a new one goes on. There may be another trouble `beside` that. If it
+    `fails` jobs, those whose start nobody has heard of work for a moment, and fail."""
 
     at: int
     asks: bool
     beside: Cancelled | Refused | Killed | None = None
+    fails: bool = False
 
 
 Trouble = Cancelled | Refused | Killed | KilledAfterStops | Died
@@ -143,7 +147,7 @@ class Trial:
         self._cancel_at = self._save_at = self._kill_at = self._kill_after = 0
         self._stopped: set[str] = set()
         self._dies: Died | None = None
-        self._is_dead = False
+        self._is_dead = self._fails = False
         self._victim = ""
         self._saved: Mapping[str, int] = {}
         self._refused: dict[str, int] = {}
@@ -242,10 +246,20 @@ class Trial:
         with suppress(Death):
             dead.close()
         self._is_dead = False
+        if self._fails:
+            self._fail_unheard()
         self._serve(serve_again(dead, self._turns))
         if self._victim:
             self._turns.start(self._restore, "monitor")
         self._turns.poll(lambda: not self._service.changes.all_under_way())
+
+    def _fail_unheard(self) -> None:
+        World.current().pump()
+        starts = self._service.records.inventory("c").jobs.values()
+        for each in (each for each in starts if each.start is StartState.REQUESTED):
+            there = engine(each.job.site).jobs.get(each.engine_job_id)
+            if there is not None and there.state is RunState.RUNNING:
+                there.end(RunState.FAILED)
 
     def _called(self, kind: str, subject: str) -> None:
         if threading.current_thread() is not self._thread:  # a poll's own, which takes no turns
@@ -262,7 +276,8 @@ class Trial:
                 if each.execution is not None:
                     each.execution.cancel()
         if self._dies is not None and self._calls >= self._dies.at:
-            self._is_dead, asks, self._dies = True, self._dies.asks, None
+            self._is_dead, asks, self._fails = True, self._dies.asks, self._dies.fails
+            self._dies = None
             if not asks:
                 raise Death
         if self._save_at and self._calls >= self._save_at:
@@ -342,18 +357,21 @@ class Trial:
         poll = Poll(self._service.connections.broker(site).view(), now)
         self._lost_sessions.restore(now, {site: poll}, {site})
 
-    def find_faults(self) -> dict[str, tuple[list[int], list[int]]]:
-        """The lost and repeated records, by output."""
+    def find_faults(self) -> dict[str, tuple[list[Any], list[int]]]:
+        """The lost and repeated records, by output, and what readers miss, by job."""
         for site in SITES:
             engine(site).before = broker(site).before = None
         World.current().pump()
-        faults = {}
+        faults = dict[str, tuple[list[Any], list[int]]]()
         for output in sorted(self._outputs):
             payloads = Counter(int(each) for each in broker("cloud").take(f"out-{output}"))
             lost = [n for n in range(self._sent) if n not in payloads]
             twice = sorted(n for n, count in payloads.items() if count > 1)
             if lost or twice:
                 faults[output] = (lost, twice)
+        for job in (each for site in SITES for each in engine(site).running()):
+            if missing := job.ledger.missing():  # a loss that would be reported, and is none
+                faults[job.submission.job_name] = (list(map(str, missing.items())), [])
         return faults
 
 

@@ -1,7 +1,7 @@
 """What holds of sessions once an incarnation has begun, however that was noticed: by the answer to
 its start, or later, since the service died before that came.
 
-Without I/O; the caller holds the locks of the sessions, and stores the result with the incarnation.
+The caller holds the locks of the sessions, and stores the result with the incarnation.
 """
 
 from __future__ import annotations
@@ -9,13 +9,38 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from speck.binding import StreamEngine
+from speck.errors import EngineRefusedError
 from speck.model.ids import source_client_id
 from speck.model.incarnation import Incarnation, Session, StartState
+from speck.store.records import Records
+from speck.store.tables import Batch
 
 
-def has_just_begun(stored: Incarnation) -> bool:
-    """Whether an incarnation that turns out to run, or to have run, is not stored to have begun."""
+def is_unheard(stored: Incarnation) -> bool:
+    """Whether no answer to its start is stored: if it runs, or has run, its sessions begin once
+    that is noticed."""
     return stored.start is StartState.REQUESTED
+
+
+def left_state(engine: StreamEngine, incarnation: Incarnation) -> bool:
+    """Whether an incarnation that is over has left state of its own. False if its engine does not
+    say. Raises TransientError if that does not answer."""
+    try:
+        state = engine.newest_state(incarnation.engine_job_id)
+    except EngineRefusedError:
+        return False
+    return state is not None and state.location != incarnation.restored
+
+
+def put_noticed(records: Records, scope: str, stored: Incarnation, noticed: Incarnation) -> Batch:
+    """The writes for an incarnation of which its engine shows more than is stored."""
+    batch = records.incarnations.put(scope, noticed)
+    if is_unheard(stored):
+        sessions = records.inventory(scope).sessions
+        for each in begin_sessions(records.installation, stored, sessions):
+            batch |= records.sessions.put(scope, each)
+    return batch
 
 
 def begin_sessions(

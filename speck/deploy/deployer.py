@@ -292,19 +292,21 @@ class Deployer:
         inventory = self._records.inventory(name)
         composition = Composition(name, ())
         leaving = self._planned_sites.find_left_brokers(composition, inventory)
-        observation = self._planned_sites.begin(sites, inventory, set(), leaving)()
+        await_answers = self._planned_sites.begin(sites, inventory, set(), leaving)
+        seen = self._planned_sites.look(inventory, await_answers)
         prepared_plan = self._make_plan(
             name,
             composition,
-            inventory,
-            observation,
+            seen.inventory,
+            seen.observation,
             Conditions(
                 self._find_limit(drop_queues, drain_limit_s),
                 readers_stopped=readers_stopped,
                 has_read=has_read,
             ),
         )
-        return replace(prepared_plan, sites=sites)
+        noticed = {(name, n): (inventory.jobs[n], each) for n, each in seen.noticed.items()}
+        return replace(prepared_plan, sites=sites, noticed=noticed)
 
     def plan_anew(self, change: Change) -> tuple[Plan, Mapping[str, Site]]:
         """Plan a change again from the current observation; returns the plan and the sites.
@@ -332,7 +334,7 @@ class Deployer:
                 has_read=change.has_read,
                 change=change,
             )
-            self.accept(prepared_plan)
+        self.accept(prepared_plan)
         if prepared_plan.not_reverted is not None:
             _report(self._records, change, prepared_plan.not_reverted)
         result = prepared_plan.plan

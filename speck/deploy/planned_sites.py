@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from speck.deploy.begun_jobs import begin_sessions, has_just_begun
+from speck.deploy.begun_jobs import begin_sessions, is_unheard, left_state, put_noticed
 from speck.deploy.finished_jobs import find_finished, finish
 from speck.deploy.locks import SessionLocks
 from speck.deploy.scheduler import Scheduler
@@ -105,14 +106,32 @@ class PlannedSites:
     def look(self, stored: Inventory, await_answers: Callable[[], Observation]) -> Sight:
         """What is there once the engines have answered."""
         observation, finished = self.find_finished(await_answers(), stored)
-        noticed = {**find_newly_begun(stored, observation), **finished}
+        over = self._find_begun_and_over(observation, stored)
+        noticed = {**find_newly_begun(stored, observation), **over, **finished}
         sessions = {each.client_id: each for each in stored.sessions}
-        for each in filter(has_just_begun, (stored.jobs[name] for name in noticed)):
+        for each in filter(is_unheard, (stored.jobs[name] for name in noticed)):
             changed = begin_sessions(self._records.installation, each, sessions.values())
             sessions |= {session.client_id: session for session in changed}
         jobs = {**stored.jobs, **noticed}
         inventory = replace(stored, jobs=jobs, sessions=tuple(sessions.values()))
         return Sight(inventory, observation, noticed)
+
+    def _find_begun_and_over(
+        self, observation: Observation, inventory: Inventory
+    ) -> dict[str, Incarnation]:
+        """Those that have failed, or were cancelled, and have left state, before the answer to
+        their start was heard; as accepted ones. An id that was fenced looks like them."""
+        begun = dict[str, Incarnation]()
+        for name, old in inventory.jobs.items():
+            there = observation.job(old.job.site, old.engine_job_id)
+            if there is None or there.state not in (RunState.FAILED, RunState.CANCELED):
+                continue
+            if old.ended or not is_unheard(old):
+                continue
+            with suppress(TransientError):
+                if left_state(self._connections.engine_of(old.job.engine), old):
+                    begun[name] = replace(old, start=StartState.ACCEPTED, commits=())
+        return begun
 
     def record(
         self, scope: str, stored: Incarnation, noticed: Incarnation, locks: SessionLocks
@@ -120,11 +139,7 @@ class PlannedSites:
         """Store what was noticed of an incarnation, while nothing of its scope is carried out."""
         records = self._records
         with locks.writing.all_of(each.client_id for each in records.inventory(scope).sessions):
-            batch = records.incarnations.put(scope, noticed)
-            sessions = records.inventory(scope).sessions if has_just_begun(stored) else ()
-            for each in begin_sessions(records.installation, stored, sessions):
-                batch |= records.sessions.put(scope, each)
-            records.write(batch)
+            records.write(put_noticed(records, scope, stored, noticed))
 
     def add_left_brokers(
         self, seen: Sight, composition: Composition, sites: Mapping[str, Site]
@@ -155,6 +170,6 @@ def find_newly_begun(inventory: Inventory, observation: Observation) -> dict[str
             continue
         if there.state is RunState.RUNNING:
             begun[name] = replace(old, start=StartState.CONFIRMED, base=None, commits=())
-        elif has_just_begun(old) and not there.state.terminal:
+        elif is_unheard(old) and not there.state.terminal:
             begun[name] = replace(old, start=StartState.ACCEPTED, commits=())
     return begun

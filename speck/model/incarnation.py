@@ -187,6 +187,10 @@ class Incarnation:
         """Whether its broker may have forgotten what the run that ended last had taken."""
         return self.run is not None and self.run.ended and self.run.asked_ms == 0
 
+    def as_void(self) -> Incarnation:
+        """As one that is refused, or known never to have run."""
+        return replace(self, start=StartState.VOID, commits=())
+
     def forgotten(self) -> Incarnation:
         """With `is_forgotten`."""
         if not self.void:
@@ -257,8 +261,10 @@ class Session:
     meanwhile, until the reader before it is drained after that.
 
     `since` are the last numbers (producer, epoch, number) that the link's sinks had reported when
-    the session was made: it holds only later messages. `fed_outside`: programs outside speck write
-    to the link, or nobody whom speck knows of; their messages are not counted.
+    the session was made: it holds only later messages. `passed` are those of sinks that had stopped
+    by then, and so sent nothing more: if their broker is killed, they send that again, to all
+    sessions. `fed_outside`: programs outside speck write to the link, or nobody whom speck knows
+    of; their messages are not counted.
 
     `left_by` are the client ids of sinks that left the link before the session was made: what they
     send if they run once more is for the readers that were there before.
@@ -299,6 +305,7 @@ class Session:
     whole: bool = False
     remade: bool = False
     since: tuple[tuple[str, int, int], ...] = ()
+    passed: tuple[tuple[str, int, int], ...] = ()
     fed_outside: bool = False
     job: Job | None = None
     begun: bool = False
@@ -316,12 +323,11 @@ class Session:
         return self.job_name or self.client_id
 
     @property
-    def passed(self) -> tuple[TakenEpoch, ...]:
-        """What its reader is not to take: what others took before its place, or were sent before
-        the session was made. A broker that is killed may let sinks send that again, to all."""
+    def taken(self) -> tuple[TakenEpoch, ...]:
+        """What its reader is not to take."""
         if self.former is not None or self.follows is not None:
             return self.skip  # of what those had not taken, all waits here
-        return merge_taken(self.skip, (TakenEpoch(*each) for each in self.since))
+        return merge_taken(self.skip, (TakenEpoch(*each) for each in self.passed))
 
     @property
     def usable(self) -> bool:

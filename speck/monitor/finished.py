@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from speck.deploy.begun_jobs import put_noticed
 from speck.deploy.changes import Changes
 from speck.deploy.finished_jobs import find_finished, finish
 from speck.errors import TransientError
@@ -59,16 +60,19 @@ class FinishedJobs:
             if resting and self._records.incarnations.get(*job.key) == incarnation:
                 message = f"{job.job_name} has finished at {job.site}: its sources have ended"
                 composition = visible_name(job.scope)
-                self._records.write(
-                    self._records.incarnations.put(job.scope, finish(incarnation)),
-                    self._records.events.make(
-                        "job",
-                        message,
-                        site=job.site,
-                        job_name=job.job_name,
-                        composition=composition,
-                    ),
+                event = self._records.events.make(
+                    "job",
+                    message,
+                    site=job.site,
+                    job_name=job.job_name,
+                    composition=composition,
                 )
+                names = {each.client_id for each in self._records.inventory(job.scope).sessions}
+                with self._changes.session_locks.writing.all_of(names):
+                    finished = put_noticed(
+                        self._records, job.scope, incarnation, finish(incarnation)
+                    )
+                    self._records.write(finished, event)
         return False
 
 

@@ -209,6 +209,7 @@ class Compositions:
             superseded = self._runner.make_way(name)
             if superseded is not None:  # plan again: it has done something until its end
                 prepared = prepare(superseded.stopped)
+            self._deployer.accept(prepared)
             change = self._changes.create(
                 prepared.plan,
                 head.revision,

@@ -120,6 +120,16 @@ class IncarnationRecords:
             self._sinks = writes, sinks
         return self._sinks[1]
 
+    def stopped_sinks(self, link: Link, sinks: Iterable[str]) -> list[str]:
+        """Those of the client ids, of sinks that write or wrote to a link, whose last number is
+        final: their jobs have stopped with their state, or have left the link."""
+        open_sinks = {
+            sink_client_id(self._installation, job_name, each.job.source, link)
+            for (_, job_name), each in self._index.marked(link)
+            if not each.ended or each.savepoint is None or each.is_forgotten
+        }
+        return [each for each in sinks if each not in open_sinks]
+
     def _index_incarnation(self, identity: str, incarnation: Incarnation | None) -> None:
         scope, _, job_name = identity.partition("/")
         if incarnation is None:

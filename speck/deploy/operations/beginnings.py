@@ -7,12 +7,13 @@ from contextlib import suppress
 from dataclasses import replace
 
 from speck.binding import SavedState
-from speck.deploy.begun_jobs import begin_sessions
+from speck.deploy.begun_jobs import begin_sessions, left_state
 from speck.deploy.operations.context import Context
 from speck.errors import PermanentError
 from speck.model.incarnation import Incarnation, StartState
 from speck.model.job import Job
 from speck.model.job_operations import Start
+from speck.model.observation import RunState
 from speck.store.tables import Batch
 
 
@@ -78,6 +79,19 @@ def record_accepted(
             batch |= records.sessions.put(scope, each)
         records.write(batch, event or {})
     return accepted
+
+
+def record_arrived(context: Context, incarnation: Incarnation, state: RunState) -> Incarnation:
+    """Store of an incarnation whose engine lists it, though that was not heard, that it has begun;
+    that it is void if it failed, or was cancelled, and left no state of its own: then its id may
+    have been fenced."""
+    if state in (RunState.FAILED, RunState.CANCELED):
+        engine = context.connections.engine_of(incarnation.job.engine)
+        if not left_state(engine, incarnation):
+            void = incarnation.as_void()
+            context.records.write(context.records.incarnations.put(context.scope, void))
+            return void
+    return record_accepted(context, incarnation)
 
 
 def record_forms(context: Context, starts: Iterable[Start]) -> None:

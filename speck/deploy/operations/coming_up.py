@@ -209,7 +209,7 @@ def record_if_void(context: Context, incarnation: Incarnation) -> Incarnation:
             state_found = engine.newest_state(incarnation.engine_job_id)
             if state_found is not None and state_found.location != incarnation.restored:
                 return incarnation
-        incarnation = replace(incarnation, start=StartState.VOID)
+        incarnation = incarnation.as_void()
         context.records.write(context.records.incarnations.put(context.scope, incarnation))
     return incarnation
 

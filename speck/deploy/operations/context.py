@@ -87,7 +87,7 @@ class Context:
         job = operation.job
         client_id = self.source_client_id(job)
         session = self.records.sessions.get(self.scope, client_id, job.source_site)
-        skip = session.passed if session is not None and session.link == job.source else ()
+        skip = session.taken if session is not None and session.link == job.source else ()
         until = operation.until if isinstance(operation, Start) else ()
         return Submission(
             engine_job_id=operation.engine_job_id,

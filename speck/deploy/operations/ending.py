@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from speck.deploy.begun_jobs import has_just_begun
-from speck.deploy.operations.beginnings import put_begun, record_accepted
+from speck.deploy.begun_jobs import is_unheard
+from speck.deploy.operations.beginnings import put_begun, record_accepted, record_arrived
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.outcome import Done, Outcome, Waiting
-from speck.model.incarnation import EndState, StartState
+from speck.errors import SpeckError
+from speck.model.incarnation import EndState, Incarnation, StartState
 from speck.model.job import DesiredState
 from speck.model.job_operations import Cancel, Fence, Start, Stop
 from speck.model.observation import EngineJob
@@ -72,8 +74,8 @@ def conclude(
     `is_unsaid`: it may not have said what it has taken, or not have published it."""
     incarnation = context.find_incarnation(operation.job_name)
     assert incarnation is not None
-    if has_just_begun(incarnation):
-        incarnation = record_accepted(context, incarnation)
+    if is_unheard(incarnation):
+        incarnation = _settle_start(context, incarnation, savepoint)
     is_final = not isinstance(operation, Fence) and operation.final
     is_paused = not isinstance(operation, Fence) and operation.pauses
     state = DesiredState.STOPPED if is_paused else DesiredState.RUNNING
@@ -86,11 +88,25 @@ def conclude(
     context.views.record_end(job.source_site, context.source_client_id(job))
     for link in job.port:
         context.views.record_end(link.site, context.sink_client_id(job, link))
+    ended = {
+        **context.records.incarnations.put(context.scope, result),
+        **context.resends.put_ended(context.scope, result),
+    }
+    if result.void:  # its id was fenced, or it ended before it took anything
+        return Done(ended)
     return Done(
-        {
-            **context.records.incarnations.put(context.scope, result),
-            **context.resends.put_ended(context.scope, result),
-        },
+        ended,
         sessions=(context.source_client_id(job),),
         put_sessions=partial(put_begun, context, incarnation.job, drained=is_final),
     )
+
+
+def _settle_start(context: Context, incarnation: Incarnation, savepoint: str | None) -> Incarnation:
+    """The incarnation, which no answer has told to have begun, now that it is over."""
+    engine, state = context.connections.engine_of(incarnation.job.engine), None
+    if savepoint is None:
+        with suppress(SpeckError):
+            state = engine.status(incarnation.engine_job_id)
+    if state is None:  # it has saved its state, or was listed until its engine lost it
+        return record_accepted(context, incarnation)
+    return record_arrived(context, incarnation, state)

@@ -12,7 +12,7 @@ from speck.deploy.operations.ending import cancel
 from speck.deploy.operations.outcome import Done, Outcome
 from speck.deploy.operations.stopping import Stopping
 from speck.errors import DuplicateJobError
-from speck.model.incarnation import EndState, StartState
+from speck.model.incarnation import EndState
 from speck.model.job_operations import Fence
 
 
@@ -29,7 +29,7 @@ def fence(context: Context, operation: Fence) -> Outcome:
         refuse_forgotten_run(context, incarnation)
         with suppress(DuplicateJobError):  # it has arrived just now
             engine.fence(operation.engine_job_id, incarnation.job.artifact_kind)
-            void = replace(incarnation, start=StartState.VOID, end=EndState.ENDED)
+            void = replace(incarnation.as_void(), end=EndState.ENDED)
             return Done(context.records.incarnations.put(context.scope, void))
     if EngineCapability.STATE not in engine.capabilities:
         return cancel(context, operation)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -31,15 +31,18 @@ def reserve(context: Context, operation: Reserve) -> Outcome:
     """Reserve a session. Without a reservation in the store it begins empty: whatever the broker
     still keeps under that client id is left from earlier and belongs to no reader, unless an
     adoption has kept it for this one."""
-    view = None
+    view, stopped = None, list[str]()
     if operation.sinks and _find_known(context, operation) is None:
+        stopped = context.records.incarnations.stopped_sinks(operation.link, operation.sinks)
         view = context.views.view(operation.site, operation.sinks)
     with context.reserving[operation.client_id]:
-        _reserve(context, operation, view)
+        _reserve(context, operation, view, stopped)
     return Done()
 
 
-def _reserve(context: Context, operation: Reserve, view: BrokerView | None) -> None:
+def _reserve(
+    context: Context, operation: Reserve, view: BrokerView | None, stopped: Sequence[str]
+) -> None:
     broker = context.connections.broker(operation.site)
     with context.writing[operation.client_id]:
         known = _find_known(context, operation)
@@ -53,19 +56,24 @@ def _reserve(context: Context, operation: Reserve, view: BrokerView | None) -> N
     made = broker.reserve(
         operation.client_id, operation.link.topic, fresh=first and may_drop, first=first, at=at
     )
-    last = made.position
+    last, final = made.position, dict[tuple[str, int], int]()
     if view is not None and not (last or made.existed):
         last = view.find_last(operation.link.topic, operation.sinks)
-    since = tuple(sorted((*key, n) for key, n in last.items())) if known is None and last else None
+        if operation.link.topic not in view.ends:  # a log is not sent again
+            final = view.find_last(operation.link.topic, stopped)
     with context.writing[operation.client_id]:
         now = context.records.sessions.get(context.scope, operation.client_id, operation.site)
         made_session = replace(now or session, reserved=True)
-        if since is not None:
-            made_session = replace(made_session, since=since)
+        if known is None and last:
+            made_session = replace(made_session, since=_sort(last), passed=_sort(final))
         context.records.write(
             context.records.sessions.put(context.scope, made_session),
             context.records.sessions.drop_kept(operation.client_id, operation.site),
         )
+
+
+def _sort(numbers: Mapping[tuple[str, int], int]) -> tuple[tuple[str, int, int], ...]:
+    return tuple(sorted((*key, number) for key, number in numbers.items()))
 
 
 def _find_known(context: Context, operation: Reserve) -> Session | None:
@@ -86,6 +94,7 @@ def _intend(operation: Reserve, known: Session | None) -> Session:
         beside=operation.beside,
         owed=known.owed if known else (),
         since=known.since if known else (),
+        passed=known.passed if known else (),
         fed_outside=operation.fed_outside,
         job=operation.job,
         left_by=operation.left_by if known is None else known.left_by,

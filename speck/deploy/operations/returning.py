@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from speck.deploy.operations.beginnings import find_forgotten_run
+from speck.deploy.begun_jobs import is_unheard
+from speck.deploy.operations.beginnings import (
+    find_forgotten_run,
+    record_accepted,
+    record_arrived,
+)
 from speck.deploy.operations.coming_up import record_if_void
 from speck.deploy.operations.context import Context
 from speck.deploy.operations.fencing import fence
@@ -14,7 +19,7 @@ from speck.deploy.operations.outcome import Outcome, Waiting
 from speck.deploy.operations.starting import start
 from speck.errors import DuplicateJobError, EngineRefusedError
 from speck.model.ids import source_client_id
-from speck.model.incarnation import EndState, Incarnation, Session, StaleSink, StartState
+from speck.model.incarnation import EndState, Incarnation, Session, StaleSink
 from speck.model.job_operations import Fence, Return, Start
 from speck.model.observation import EngineJob, RunState
 from speck.store.tables import Batch
@@ -47,8 +52,15 @@ def come_back(context: Context, operation: Return) -> Outcome:
             lambda: f"cannot bring {operation.job_name} back: {newest.job.site} still lists it",
         )
     else:
-        _record_end(context, record_if_void(context, newest))
+        _record_over(context, newest, state)
     return _start(context, operation)
+
+
+def _record_over(context: Context, newest: Incarnation, state: RunState) -> None:
+    """Store the end of a failed start that its engine lists as over."""
+    if is_unheard(newest):
+        newest = record_arrived(context, newest, state)
+    _record_end(context, newest if newest.void else record_if_void(context, newest))
 
 
 def _go_on(context: Context, operation: Return, stopped: Outcome) -> Outcome:
@@ -75,13 +87,14 @@ def _fence(context: Context, newest: Incarnation) -> None:
         state = context.keeper.newest(newest.job.engine, newest.engine_job_id, newest.checkpoints)
     else:
         state = find_forgotten_run(context, newest)
+        newest = record_accepted(context, newest) if state else newest
     incarnation = replace(newest, savepoint=state.location) if state else newest
     if state is not None:
         context.records.write(context.records.incarnations.put(context.scope, incarnation))
     engine, kind = context.connections.engine_of(newest.job.engine), newest.job.artifact_kind
     with suppress(DuplicateJobError):
         engine.fence(newest.engine_job_id, kind)
-        _record_end(context, incarnation if state else replace(incarnation, start=StartState.VOID))
+        _record_end(context, incarnation if state else incarnation.as_void())
         return
     context.records.write(context.records.incarnations.put(context.scope, newest))
     raise EngineRefusedError(f"cannot bring {newest.job.job_name} back: its start has arrived")

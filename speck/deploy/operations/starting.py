@@ -7,7 +7,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
-from speck.deploy.operations.beginnings import record_accepted, refuse_forgotten_run
+from speck.deploy.operations.beginnings import (
+    record_accepted,
+    record_arrived,
+    refuse_forgotten_run,
+)
 from speck.deploy.operations.coming_up import ComingUp, record_if_void
 from speck.deploy.operations.comparing import report_late_failure
 from speck.deploy.operations.context import Context, hiding
@@ -28,7 +32,7 @@ from speck.errors import (
     SpeckError,
     TransientError,
 )
-from speck.model.incarnation import EndState, Incarnation, StartState, UsedState
+from speck.model.incarnation import EndState, Incarnation, UsedState
 from speck.model.job_operations import Start
 from speck.model.values import cut
 from speck.store.tables import Batch
@@ -48,8 +52,9 @@ def start(context: Context, operation: Start, doubt: Doubt | None = None) -> Out
     if old is not None and old.engine_job_id == operation.engine_job_id:
         if old.accepted:
             return ComingUp(context, operation, old).begin()  # only the wait is repeated
-        if context.connections.engine_of(old.job.engine).status(old.engine_job_id) is not None:
-            return ComingUp(context, operation, record_accepted(context, old)).begin()
+        state = context.connections.engine_of(old.job.engine).status(old.engine_job_id)
+        if state is not None:
+            return ComingUp(context, operation, record_arrived(context, old, state)).begin()
         refuse_forgotten_run(context, old)
         old = old.base
         _check_session(context, operation, old)  # its broker may have died with its engine
@@ -243,7 +248,7 @@ def _refuse_late_start(context: Context, incarnation: Incarnation, error: MainTi
         return
     except SpeckError:
         raise error from None
-    void = replace(incarnation, start=StartState.VOID, end=EndState.ENDED)
+    void = replace(incarnation.as_void(), end=EndState.ENDED)
     context.records.write(context.records.incarnations.put(context.scope, void))
     raise error
 

@@ -117,11 +117,11 @@ def has_silent_start(situation: Situation, old: Incarnation) -> bool:
 
 
 def _comes_up(situation: Situation, old: Incarnation) -> bool:
-    """Whether its tasks are starting, and an earlier plan has not waited until they run: its
-    service has died."""
+    """Whether it has never been seen running, and no plan waits until it does: its service has
+    died."""
     there = situation.observation.job(old.job.site, old.engine_job_id)
-    is_starting = there is not None and there.state is RunState.STARTING
-    return is_starting and not (old.confirmed or old.ended)
+    is_open = there is not None and there.state in (RunState.STARTING, RunState.RESTARTING)
+    return is_open and not (old.confirmed or old.ended or old.stopping)
 
 
 def is_live(situation: Situation, old: Incarnation) -> bool:
@@ -159,4 +159,5 @@ _WORDS = {
     RunState.CANCELED: "canceled",
     RunState.FINISHED: "finished",
     RunState.STARTING: "its tasks are starting",
+    RunState.RESTARTING: "its tasks are starting again",
 }

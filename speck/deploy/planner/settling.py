@@ -28,8 +28,9 @@ from speck.model.plan import Step
 
 @dataclass(frozen=True, slots=True)
 class Settling:
-    """The readers that are settled first."""
+    """The readers that are settled first. Those `unheard` have ended already."""
 
+    unheard: Sequence[Incarnation] = ()
     stopping: Sequence[Incarnation] = ()
     forgotten: Sequence[Incarnation] = ()
     reads: frozenset[str] = frozenset()
@@ -37,17 +38,16 @@ class Settling:
 
     @property
     def readers(self) -> Sequence[Incarnation]:
-        return (*self.stopping, *self.forgotten)
+        return (*self.unheard, *self.stopping, *self.forgotten)
 
 
 def find_settling(wiring: Wiring, stage: Wiring, unheard: Sequence[Incarnation]) -> Settling:
     """The readers that are settled before anything else is planned: those of the whole plan, and of
-    the `stage` that comes first. Of those that are `unheard`, both assume that they have ended."""
+    the `stage` that comes first. Both assume of those that are `unheard` that they have ended."""
     forgotten = find_forgotten(wiring, stage)
     once = forgotten if wiring.situation.conditions.drops else ()
     reads = frozenset(each.run.engine_job_id for each in once if each.run is not None)
-    stopping = {each.job.job_name: each for each in (*unheard, *find_stopping(wiring))}
-    return Settling([stopping[name] for name in sorted(stopping)], forgotten, reads)
+    return Settling(unheard, find_stopping(wiring), forgotten, reads)
 
 
 def list_unheard(inventory: Inventory, observation: Observation) -> list[Incarnation]:
@@ -55,7 +55,7 @@ def list_unheard(inventory: Inventory, observation: Observation) -> list[Incarna
     stored with their end tells the plan where others go on."""
     return [
         old
-        for old in inventory.jobs.values()
+        for _, old in sorted(inventory.jobs.items())
         if old.stopping
         and (there := observation.job(old.job.site, old.engine_job_id)) is not None
         and there.state is RunState.FINISHED
@@ -83,8 +83,14 @@ def find_stopping(wiring: Wiring) -> list[Incarnation]:
     }
     stopping = [old for former in readers.values() if (old := _find_stopping(situation, former))]
     present = situation.inventory.jobs.values()
-    early = [each for each in present if each.ends_early and is_live(situation, each)]
-    return [*stopping, *early]
+    early = [each for each in present if each.ends_early and _is_seen(situation, each)]
+    named = {each.job.job_name: each for each in (*stopping, *early)}
+    return [named[name] for name in sorted(named)]
+
+
+def _is_seen(situation: Situation, old: Incarnation) -> bool:
+    """Whether it runs, as its engine says now."""
+    return is_live(situation, old) and not situation.is_engine_silent(old.job.engine)
 
 
 def find_forgotten(wiring: Wiring, stage: Wiring) -> list[Incarnation]:
@@ -135,11 +141,16 @@ def list_handed_back(stage: Wiring) -> list[Session]:
 
 def settle(wiring: Wiring, settling: Settling) -> tuple[Step, ...]:
     """The steps in which the readers stop, or say again where they have: the next plan knows."""
-    steps = []
-    for number, each in enumerate(settling.stopping, 1):
+    steps = list[Step]()
+    for each in (*settling.unheard, *settling.stopping):
         job = each.job
         stop = Stop(job.site, job.job_name, each.attempt, each.engine_job_id, exact=True)
-        steps.append(Step(number, stop, (), "asked to stop by an earlier change"))
+        reason = "asked to stop by an earlier change"
+        if each in settling.unheard:
+            reason = "has ended, as an earlier change had asked; its end was not heard"
+        elif each.ends_early and not each.stopping:
+            reason = "an earlier change was interrupted while it caught up with others"
+        steps.append(Step(len(steps) + 1, stop, (), reason))
     for number, each in enumerate(settling.forgotten, len(steps) + 1):
         again = make_catch_up(wiring.situation, each, ())
         site = each.job.source_site

@@ -199,11 +199,13 @@ def order_starts(wiring: Wiring, stopped: Stopped) -> StartOrder:
 def _find_predecessors(wiring: Wiring) -> dict[str, Session]:
     """The sessions in whose place others are read, by the client ids of these: by this plan, or by
     an earlier one that handed them over and ended before the readers had begun."""
-    present = wiring.situation.present.by_id
+    present, wanted = wiring.situation.present.by_id, wiring.situation.wanted
     handed_over = {
-        each.client_id: present[each.former]
+        each.client_id: former
         for each in wiring.situation.inventory.sessions
-        if each.former is not None and each.former in present and not each.begun
+        if each in wanted
+        and not each.begun
+        and (former := present.get(each.former or "")) is not None
     }
     return {**handed_over, **wiring.followers.predecessors}
 

@@ -10,7 +10,7 @@ from speck.model.incarnation import EndState
 from speck.model.job import Job
 from speck.model.job_operations import CatchUp, Start
 from speck.model.link import Link
-from speck.model.observation import RunState
+from speck.model.observation import Observation, RunState
 from speck.model.plan import Plan
 from tests.unit.deploy.planner.plans import deployed, job, plan_jobs, running, sink_of, text
 from tests.unit.deploy.planner.readers import end_jobs
@@ -177,7 +177,11 @@ def test_a_reader_that_was_to_stop_at_a_record_stops_first() -> None:
     inventory = replace(inventory, jobs={**inventory.jobs, "A": early})
     plan = plan_jobs(inventory, AY, BX)
     assert plan.gate
-    assert [str(step.operation) for step in plan.steps] == ["stop A on edge-a"]
+    (step,) = plan.steps
+    assert str(step.operation) == "stop A on edge-a"
+    assert step.reason == "an earlier change was interrupted while it caught up with others"
+    silent = Observation({}, unreachable={"edge-a": "no answer"})
+    assert len(plan_jobs(inventory, AY, BX, observed=silent).steps) > 1, "nobody waits for it"
 
 
 @pytest.mark.parametrize("unable", ["numbers nothing", "no savepoints"])

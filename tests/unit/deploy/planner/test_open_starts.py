@@ -45,13 +45,14 @@ def test_silence_does_not_turn_a_start_without_an_answer_into_a_stop() -> None:
 
 
 @pytest.mark.parametrize("start", [StartState.REQUESTED, StartState.ACCEPTED])
-def test_a_start_of_a_service_that_has_died_is_waited_for(start: StartState) -> None:
+@pytest.mark.parametrize("state", [RunState.STARTING, RunState.RESTARTING])
+def test_a_start_of_a_service_that_has_died_is_waited_for(
+    start: StartState, state: RunState
+) -> None:
     """The start is the same, so it is not sent again; what follows comes after it."""
     inventory = with_open_start(A, start=start)
-    plan = plan_jobs(inventory, A, observed=running(inventory, A=RunState.STARTING))
+    plan = plan_jobs(inventory, A, observed=running(inventory, A=state))
     (step,) = [each for each in plan.steps if isinstance(each.operation, Start)]
     assert isinstance(step.operation, Start)
-    assert step.reason == "not started yet: not running: its tasks are starting"
+    assert step.reason.startswith("not started yet: not running: its tasks are starting")
     assert step.operation.engine_job_id == inventory.jobs["A"].engine_job_id
-    plan = plan_jobs(inventory, A, observed=running(inventory, A=RunState.RESTARTING))
-    assert plan.steps == ()
