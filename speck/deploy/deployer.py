@@ -18,6 +18,7 @@ from speck.deploy.planned_sites import PlannedSites
 from speck.deploy.planner import plan
 from speck.deploy.planner.queues import keep_queues
 from speck.deploy.planner.situation import Conditions, Outside
+from speck.deploy.planner.ways import group
 from speck.deploy.reverting import (
     Reverting,
     describe_first,
@@ -268,11 +269,13 @@ class Deployer:
         """
         for sha256, file in prepared_plan.files.items():
             self._artifacts.adopt(sha256, file)
-        for (scope, name), (stored, noticed) in prepared_plan.noticed.items():
+        by_scope = group((key[0], each) for key, each in prepared_plan.noticed.items())
+        for scope, noticed in by_scope.items():
             with self.changes.resting(scope) as resting:
-                if resting and self._records.incarnations.get(scope, name) == stored:
-                    locks = self.changes.session_locks
-                    self._planned_sites.record(scope, stored, noticed, locks)
+                find = partial(self._records.incarnations.get, scope)
+                same = [each for each in noticed if find(each[0].job.job_name) == each[0]]
+                if resting and same:
+                    self._planned_sites.record(scope, same, self.changes.session_locks)
 
     def artifact_of(self, job_path: str) -> str:
         """The SHA-256 of what `job_path` names now. Raises InvalidError, NotFoundError."""

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from speck.deploy.begun_jobs import begin_sessions, is_unheard, left_state, put_noticed
+from speck.deploy.begun_jobs import (
+    begin_sessions,
+    by_client_id,
+    is_unheard,
+    left_state,
+    put_noticed,
+)
 from speck.deploy.finished_jobs import find_finished, finish
 from speck.deploy.locks import SessionLocks
 from speck.deploy.scheduler import Scheduler
@@ -108,10 +114,9 @@ class PlannedSites:
         observation, finished = self.find_finished(await_answers(), stored)
         over = self._find_begun_and_over(observation, stored)
         noticed = {**find_newly_begun(stored, observation), **over, **finished}
-        sessions = {each.client_id: each for each in stored.sessions}
+        sessions = by_client_id(stored.sessions)
         for each in filter(is_unheard, (stored.jobs[name] for name in noticed)):
-            changed = begin_sessions(self._records.installation, each, sessions.values())
-            sessions |= {session.client_id: session for session in changed}
+            sessions |= begin_sessions(self._records.installation, each, sessions)
         jobs = {**stored.jobs, **noticed}
         inventory = replace(stored, jobs=jobs, sessions=tuple(sessions.values()))
         return Sight(inventory, observation, noticed)
@@ -134,12 +139,16 @@ class PlannedSites:
         return begun
 
     def record(
-        self, scope: str, stored: Incarnation, noticed: Incarnation, locks: SessionLocks
+        self,
+        scope: str,
+        noticed: Iterable[tuple[Incarnation, Incarnation]],
+        locks: SessionLocks,
     ) -> None:
-        """Store what was noticed of an incarnation, while nothing of its scope is carried out."""
-        records = self._records
-        with locks.writing.all_of(each.client_id for each in records.inventory(scope).sessions):
-            records.write(put_noticed(records, scope, stored, noticed))
+        """Store what was noticed of incarnations, each as it is stored and as it is, while nothing
+        of their scope is carried out."""
+        sessions = self._records.sessions
+        with locks.writing.all_of(each.client_id for each in sessions.of_scope(scope)):
+            self._records.write(put_noticed(self._records, scope, noticed))
 
     def add_left_brokers(
         self, seen: Sight, composition: Composition, sites: Mapping[str, Site]

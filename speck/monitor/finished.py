@@ -67,12 +67,11 @@ class FinishedJobs:
                     job_name=job.job_name,
                     composition=composition,
                 )
-                names = {each.client_id for each in self._records.inventory(job.scope).sessions}
-                with self._changes.session_locks.writing.all_of(names):
-                    finished = put_noticed(
-                        self._records, job.scope, incarnation, finish(incarnation)
-                    )
-                    self._records.write(finished, event)
+                sessions = self._records.sessions.of_scope(job.scope)
+                writing = self._changes.session_locks.writing
+                with writing.all_of(each.client_id for each in sessions):
+                    noticed = [(incarnation, finish(incarnation))]
+                    self._records.write(put_noticed(self._records, job.scope, noticed), event)
         return False
 
 

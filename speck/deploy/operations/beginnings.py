@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from speck.binding import SavedState
-from speck.deploy.begun_jobs import begin_sessions, left_state
+from speck.deploy.begun_jobs import begin_sessions, by_client_id, left_state
 from speck.deploy.operations.context import Context
 from speck.errors import PermanentError
 from speck.model.incarnation import Incarnation, StartState
@@ -65,17 +65,17 @@ def record_accepted(
     """Store that an incarnation has begun: from now on, an engine that does not know its id has
     forgotten the job, and what waits for readers that change at the same record is for these as
     they are to run."""
-    records, scope = context.records, context.scope
-    accepted = replace(incarnation, start=StartState.ACCEPTED, commits=())
+    records, scope, job = context.records, context.scope, incarnation.job
     # a handover may change them meanwhile, and which of them another one is read instead of
-    there = records.inventory(scope).sessions if incarnation.commits else ()
-    names = {each.client_id for each in there} | {
-        client_id for client_id, *_ in incarnation.commits
-    }
-    with context.writing.all_of({context.source_client_id(incarnation.job), *names}):
-        sessions = records.inventory(scope).sessions
+    there = records.sessions.of_scope(scope) if incarnation.commits else []
+    names = {context.source_client_id(job), *(each.client_id for each in there)}
+    accepted = replace(incarnation, start=StartState.ACCEPTED, commits=())
+    with context.writing.all_of(names.union(client_id for client_id, *_ in incarnation.commits)):
+        own = context.find_session(job)
+        found = records.sessions.of_scope(scope) if incarnation.commits else filter(None, [own])
+        sessions = by_client_id(found)
         batch = records.incarnations.put(scope, accepted)
-        for each in begin_sessions(records.installation, incarnation, sessions):
+        for each in begin_sessions(records.installation, incarnation, sessions).values():
             batch |= records.sessions.put(scope, each)
         records.write(batch, event or {})
     return accepted
