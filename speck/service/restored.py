@@ -355,12 +355,13 @@ class Restored:
                     yield (sent.epoch, sent.at_ms), link
 
     def _put_session(self, scope: str, job: Job) -> Batch:
-        """The session of a job that was taken over, if the store does not know it."""
+        """The session of a job that was taken over, if the store does not know that it is read."""
         client_id = source_client_id(self._records.installation, job.job_name, job.source)
-        if self._records.sessions.get(scope, client_id, job.source_site) is not None:
+        known = self._records.sessions.get(scope, client_id, job.source_site)
+        if known is not None and known.begun:
             return {}
-        session = Session(client_id, job.source, job.source_site, job.job_name, job=job, begun=True)
-        return self._records.sessions.put(scope, session)
+        session = known or Session(client_id, job.source, job.source_site, job.job_name)
+        return self._records.sessions.put(scope, replace(session, job=job, begun=True))
 
     def _make_unknown(
         self, key: Key, incarnation: Incarnation, sightings: Collection[Sighting]

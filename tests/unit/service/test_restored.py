@@ -144,6 +144,19 @@ def test_a_job_that_was_moved_since_is_taken_over(lives: Lives) -> None:
     assert running("edge-a", "edge-b", "cloud") == {"edge-a": [], "edge-b": [], "cloud": ["A"]}
 
 
+def test_a_job_that_had_not_begun_when_the_backup_was_made_has_begun(lives: Lives) -> None:
+    apply(lives.service, job_body("A", "edge-a"))
+    records = lives.service.records
+    (session,) = (each for each in records.inventory("c").sessions if each.job_name == "A")
+    records.write(records.sessions.put("c", replace(session, begun=False)))
+    backup = lives.backup()
+    apply(lives.service, job_body("A", "edge-a", parallelism=2))
+    service = lives.restore(backup)
+    service.restored.adopt()
+    (session,) = (s for s in service.records.inventory("c").sessions if s.job_name == "A")
+    assert session.begun and service.records.inventory("c").jobs["A"].attempt == 2
+
+
 def test_a_job_that_the_store_does_not_know_is_in_the_way_until_it_is_cancelled(
     lives: Lives,
 ) -> None:
