@@ -61,8 +61,8 @@ class PreparedPlan:
     `job_path` named. `files` gives the files' locations by SHA-256. `silent` are the sites whose
     engine or broker did not answer. `not_reverted` says why a revision that should be brought back
     first is not. `noticed` holds incarnations of which the observation shows
-    more than is stored (they run, or have finished), as they are stored and as they are, by scope
-    and job name. Nothing is stored yet; see `accept`.
+    more than is stored (they run, or have finished), as they are stored and as they are, by scope.
+    Nothing is stored yet; see `accept`.
     """
 
     scope: str
@@ -74,7 +74,7 @@ class PreparedPlan:
     files: Mapping[str, Path] = field(default_factory=dict)
     silent: frozenset[str] = frozenset()
     not_reverted: str | None = None
-    noticed: Mapping[tuple[str, str], tuple[Incarnation, Incarnation]] = field(default_factory=dict)
+    noticed: Mapping[str, Sequence[tuple[Incarnation, Incarnation]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,16 +249,15 @@ class Deployer:
             resolution.warnings,
             adopted_jobs,
         )
-        changed = {
-            (_present_scope(n, scope, adopted_jobs), n): (stored.jobs[n], each)
-            for n, each in seen.noticed.items()
-        }
         return replace(
             prepared_plan,
             sites=sites,
             artifacts=job_files.hashes,
             files=resolution.files,
-            noticed=changed,
+            noticed=group(
+                (_present_scope(n, scope, adopted_jobs), (stored.jobs[n], each))
+                for n, each in seen.noticed.items()
+            ),
         )
 
     def accept(self, prepared_plan: PreparedPlan) -> None:
@@ -269,8 +268,7 @@ class Deployer:
         """
         for sha256, file in prepared_plan.files.items():
             self._artifacts.adopt(sha256, file)
-        by_scope = group((key[0], each) for key, each in prepared_plan.noticed.items())
-        for scope, noticed in by_scope.items():
+        for scope, noticed in prepared_plan.noticed.items():
             with self.changes.resting(scope) as resting:
                 find = partial(self._records.incarnations.get, scope)
                 same = [each for each in noticed if find(each[0].job.job_name) == each[0]]
@@ -308,8 +306,8 @@ class Deployer:
                 has_read=has_read,
             ),
         )
-        noticed = {(name, n): (inventory.jobs[n], each) for n, each in seen.noticed.items()}
-        return replace(prepared_plan, sites=sites, noticed=noticed)
+        noticed = [(inventory.jobs[job_name], each) for job_name, each in seen.noticed.items()]
+        return replace(prepared_plan, sites=sites, noticed={name: noticed} if noticed else {})
 
     def plan_anew(self, change: Change) -> tuple[Plan, Mapping[str, Site]]:
         """Plan a change again from the current observation; returns the plan and the sites.
