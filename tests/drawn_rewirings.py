@@ -63,15 +63,22 @@ def draw_stops(seed: int) -> list[Step]:
     return steps
 
 
-def draw_deaths(seed: int) -> list[Step]:
-    """Two changes of a wiring, in each of which the service dies; in each second sequence they are
-    rolled back first, and then made again."""
+def draw_lone_deaths(seed: int) -> list[Step]:
+    """`draw_deaths` without other troubles."""
+    return draw_deaths(seed, is_alone=True)
+
+
+def draw_deaths(seed: int, *, is_alone: bool = False) -> list[Step]:
+    """Two changes of a wiring, in each of which the service dies, in most sequences beside another
+    trouble; in each second sequence they are rolled back first, and then made again."""
     dice = random.Random(seed * 6101 + 5)
     wirings = [draw_wiring(dice) for _ in range(3)]
     steps = [Step(wirings[0])]
     for before, wiring in pairwise(wirings):
-        beside = _draw_trouble(dice, wiring, kind) if (kind := KINDS[seed // 2 % 4]) else None
-        died = Died(dice.randint(1, 60), dice.random() < 0.7, beside, fails=seed % 5 == 4)
+        kind = "" if is_alone else KINDS[seed // 2 % 4]
+        beside = _draw_trouble(dice, wiring, kind) if kind else None
+        fails = not is_alone and seed % 5 == 4
+        died = Died(dice.randint(1, 60), dice.random() < 0.7, beside, fails)
         steps.append(Step(wiring, died))
         steps += [Step(before)] if seed % 2 else []
         steps.append(Step(wiring))
